@@ -26,13 +26,8 @@ Exit codes: 0, 1 when the output cannot be written, 2 for a wrong command line.`
 
 // run prints the format. The result is the exit code.
 func (f *schemaFlags) run(sys program.System) int {
-	for _, format := range contract.Formats {
-		if format.Name != f.Format {
-			continue
-		}
-		if _, err := sys.Stdout.Write(format.Make()); err != nil {
-			return sys.Fail(err)
-		}
+	if _, err := sys.Stdout.Write(contract.Make(f.Format)); err != nil {
+		return sys.Fail(err)
 	}
 	return program.ExitOK
 }

@@ -213,11 +213,11 @@ func (w *walker) values(t *contract.Type, path string, put func(any) any) {
 
 // bounds makes the cases of a type that the others do not have.
 func (w *walker) bounds(t *contract.Type, path string, put func(any) any) {
-	// each calls make with the numbers around the bounds.
-	each := func(what string, of *contract.Type, make func(n int) any) {
+	// each calls value with the numbers around the bounds.
+	each := func(what string, of *contract.Type, value func(n int) any) {
 		for _, n := range []uint64{of.Least - 1, of.Least, of.Most, of.Most + 1} {
 			if n < 1<<24 {
-				w.add(path, fmt.Sprintf("%s %d", what, n), put(make(int(n))))
+				w.add(path, fmt.Sprintf("%s %d", what, n), put(value(int(n))))
 			}
 		}
 	}

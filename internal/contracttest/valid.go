@@ -15,7 +15,7 @@ import (
 // judge is the schema, resolved once: an object that has a record as the member of its name.
 var judge = sync.OnceValue(func() *jsonschema.Resolved {
 	var all jsonschema.Schema
-	if err := json.Unmarshal(contract.Formats[0].Make(), &all); err != nil {
+	if err := json.Unmarshal(contract.Make("schema"), &all); err != nil {
 		panic(err)
 	}
 	all.ID = ""

@@ -170,14 +170,6 @@ func (t *Type) Nullable() bool {
 	return t.Kind == Null || t.Kind == Any || slices.ContainsFunc(t.Arms, (*Type).Nullable)
 }
 
-// arms are those of a union, or the type alone.
-func (t *Type) arms() []*Type {
-	if t.Kind == Union {
-		return t.Arms
-	}
-	return []*Type{t}
-}
-
 // walk calls visit for the type and each type in it.
 func (t *Type) walk(visit func(*Type)) {
 	visit(t)

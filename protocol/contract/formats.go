@@ -7,6 +7,16 @@ type Format struct {
 	make       func(*Contract) []byte
 }
 
+// Make returns the text of a format by its name, or nil.
+func Make(name string) []byte {
+	for _, f := range Formats {
+		if f.Name == name {
+			return f.Make()
+		}
+	}
+	return nil
+}
+
 // Make returns the text.
 func (f *Format) Make() []byte { return f.make(Load()) }
 

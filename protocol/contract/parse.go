@@ -254,9 +254,16 @@ func (r *typeReader) term() *Type {
 		}
 		return t
 	}
-	for len(r.tokens) > 0 && !r.take(")") {
+	for !r.take(")") && r.err == nil {
+		if len(r.tokens) == 0 {
+			r.fail("a parenthesis is not closed")
+			return t
+		}
 		r.argument(t)
 		r.take(",")
+	}
+	if (t.Kind == List || t.Kind == Map) && t.Elem == nil {
+		r.fail("a %s has a type of its elements", word)
 	}
 	return t
 }

@@ -55,27 +55,27 @@ func python(c *Contract) string {
 // pythonRecord writes a record as a TypedDict. A member that is called as a keyword needs its other form,
 // which is no annotation.
 func pythonRecord(b *strings.Builder, n *Named) {
-	open, indent, end, of := "    class "+n.Name+"(TypedDict):\n", "        ", "\n", func(t *Type) string { return t.python() }
-	if slices.ContainsFunc(n.Members, func(m Member) bool { return pythonKeywords[m.Name] }) {
-		open, indent, end, of = fmt.Sprintf("    %s = TypedDict(\n        %[1]q,\n        {\n", n.Name), "            ", ",\n", quotedIfLater
-		defer b.WriteString("        },\n    )\n")
+	open, indent, entry, end := "    class %s(TypedDict):\n", "        ", "%s: %s\n", ""
+	keyword := slices.ContainsFunc(n.Members, func(m Member) bool { return pythonKeywords[m.Name] })
+	if keyword {
+		open, indent, entry, end = "    %s = TypedDict(\n        %[1]q,\n        {\n", "            ", "%q: %s,\n", "        },\n    )\n"
 	}
-	b.WriteString(open)
+	fmt.Fprintf(b, open, n.Name)
 	if len(n.Members) == 0 {
 		b.WriteString("        pass\n")
 	}
 	for _, m := range n.Members {
-		comment(b, indent+"# ", m.remarks())
-		text := of(m.Type)
+		of := m.Type.python()
+		if keyword {
+			of = quotedIfLater(m.Type)
+		}
 		if m.Optional {
-			text = "NotRequired[" + text + "]"
+			of = "NotRequired[" + of + "]"
 		}
-		name := m.Name
-		if end == ",\n" {
-			name = `"` + name + `"`
-		}
-		b.WriteString(indent + name + ": " + text + end)
+		comment(b, indent+"# ", m.remarks())
+		fmt.Fprintf(b, indent+entry, m.Name, of)
 	}
+	b.WriteString(end)
 }
 
 // quotedIfLater quotes a type that has names, because they may be declared later.
@@ -142,7 +142,7 @@ func (m *Member) remarks() string {
 
 // words are the words of a union.
 func (t *Type) words() (all []string) {
-	for _, arm := range t.arms() {
+	for _, arm := range t.Arms {
 		if arm.Kind == Word {
 			all = append(all, arm.Word)
 		}
@@ -153,7 +153,7 @@ func (t *Type) words() (all []string) {
 // comment writes a text in lines of at most 100 characters, each with a prefix.
 func comment(b *strings.Builder, prefix, text string) {
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len(prefix+line)+1+len(word) > 100 {
 			b.WriteString(prefix + line + "\n")
 			line = ""

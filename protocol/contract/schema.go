@@ -24,7 +24,7 @@ const (
 const published = "https://github.com/execagent/execagent/blob/main/docs/contract/"
 
 // summary says what the files are.
-const summary = "What a client and an execagent say to each other. Members and methods are only added. " +
+const summary = "What a client and an execagent say to each other. Messages are those of JSON-RPC 2.0 without the member jsonrpc. Members and methods are only added. " +
 	"Integers are written without fraction and exponent. Lengths of strings are bytes of UTF-8 (x-maxBytes); maxLength counts characters, " +
 	"and so is the weaker bound. No object has a name twice. Unknown members are ignored, unless additionalProperties is false. " +
 	"x-capability names the flag that a server with a method or member has."
@@ -298,12 +298,11 @@ func openrpc(c *Contract) any {
 		}
 	}
 	return object{
-		"openrpc":          "1.3.2",
-		"info":             object{"title": "execagent", "version": strconv.Itoa(c.Version) + ".0.0", "description": summary},
-		"methods":          ours,
-		"x-serverMethods":  theirs,
-		"components":       object{"schemas": schemas},
-		"x-messageMembers": "id, method, params, result and error of JSON-RPC 2.0, without the member jsonrpc",
+		"openrpc":         "1.3.2",
+		"info":            object{"title": "execagent", "version": strconv.Itoa(c.Version) + ".0.0", "description": summary},
+		"methods":         ours,
+		"x-serverMethods": theirs,
+		"components":      object{"schemas": schemas},
 	}
 }
 
