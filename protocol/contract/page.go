@@ -29,8 +29,8 @@ twice. Members that a record does not have are ignored, unless it is strict.
 
 **Flags.** Only servers with a flag in [Capabilities](#capabilities) have the method or the member that names it.
 
-**Repeat** says what a client does that has lost the connection before the answer. *safe*: it sends the request again. *same*: it sends it again
-with the same members, and the server does it once. *never*: it does not repeat it, because it may have been done. *reopen*: the connection has
+**Repeat** says what the sender of a request does that has lost the connection before the answer. *safe*: it sends the request again. *same*: it sends it again
+with the same members, and it is done once. *never*: it does not repeat it, because it may have been done. *reopen*: the connection has
 taken the handle or the watch with it, so it opens a new one.
 `
 

@@ -1559,6 +1559,11 @@ export interface DiscoverInstalledParams {
   cwd: string;
   /** Unlike elsewhere, it needs a `cwd`. */
   sandbox?: Sandbox | null;
+  /**
+   * Tell what is passed over, too. Without effect if there is a sandbox. Other servers ignore it.
+   * Absent: false.
+   */
+  details?: boolean;
 }
 
 export interface DiscoverInstalledResult {
@@ -1566,6 +1571,8 @@ export interface DiscoverInstalledResult {
   /** Of no plugin. */
   skills: InstalledSkill[];
   warnings: string[];
+  /** PATH: CAUSE of what is passed over. */
+  details?: string[];
 }
 
 export interface InstalledPlugin {

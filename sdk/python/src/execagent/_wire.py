@@ -1353,12 +1353,17 @@ if TYPE_CHECKING:
         cwd: str
         # Unlike elsewhere, it needs a `cwd`.
         sandbox: NotRequired[Sandbox | None]
+        # Tell what is passed over, too. Without effect if there is a sandbox. Other servers ignore
+        # it. Absent: false.
+        details: NotRequired[bool]
 
     class DiscoverInstalledResult(TypedDict):
         plugins: list[InstalledPlugin]
         # Of no plugin.
         skills: list[InstalledSkill]
         warnings: list[str]
+        # PATH: CAUSE of what is passed over.
+        details: NotRequired[list[str]]
 
     class InstalledPlugin(TypedDict):
         id: str
