@@ -181,10 +181,11 @@ func (t *Type) prose() string {
 
 // of is the type of the elements, in words.
 func (t *Type) of() string {
-	if t.Elem.Kind == Union {
-		return "(" + t.Elem.prose() + ")"
+	text := t.Elem.prose()
+	if t.Elem.Kind == Union || strings.Contains(text, ",") {
+		return "(" + text + ")"
 	}
-	return t.Elem.prose()
+	return text
 }
 
 // size tells the bounds of a length.

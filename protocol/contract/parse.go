@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,13 +15,14 @@ import (
 type parser struct {
 	c      *Contract
 	about  []string
+	usual  map[string]string // descriptions of members that have none, by name
 	method *Method
 	named  *Named
 }
 
 // parse reads a contract.
 func parse(text string) (*Contract, error) {
-	p := &parser{c: &Contract{byName: map[string]*Named{}}}
+	p := &parser{c: &Contract{byName: map[string]*Named{}}, usual: map[string]string{}}
 	for i, line := range strings.Split(text, "\n") {
 		if err := p.line(line); err != nil {
 			return nil, fmt.Errorf("contract.txt:%d: %w", i+1, err)
@@ -28,7 +30,11 @@ func parse(text string) (*Contract, error) {
 	}
 	p.end()
 	for i := range p.c.Types {
-		p.c.byName[p.c.Types[i].Name] = &p.c.Types[i]
+		n := &p.c.Types[i]
+		p.c.byName[n.Name] = n
+		for j := range n.Members {
+			n.Members[j].About = cmp.Or(n.Members[j].About, p.usual[n.Members[j].Name])
+		}
 	}
 	return p.c, nil
 }
@@ -84,10 +90,12 @@ func (p *parser) takeAbout() string {
 func (p *parser) declaration(line string, words []string) (err error) {
 	about := p.takeAbout()
 	switch {
-	case len(p.c.Sections) == 0 && words[0] != "version":
-		return errors.New("it comes before the first section")
 	case words[0] == "version" && len(words) == 2:
 		p.c.Version, err = strconv.Atoi(words[1])
+	case words[0] == "member" && len(words) == 2:
+		p.usual[words[1]] = about
+	case len(p.c.Sections) == 0:
+		return errors.New("it comes before the first section")
 	case words[0] == "record" && len(words) == 2:
 		p.named = &Named{Name: words[1], About: about}
 	case words[0] == "strict" && len(words) == 3 && words[1] == "record":
@@ -345,8 +353,8 @@ func (c *Contract) Check() error {
 			of := n.Name + "." + m.Name
 			refs(of, m.Type)
 			flag(of, m.Flag)
-			if m.Default != nil && !json.Valid(m.Default) {
-				say("%s: %s is no JSON", of, m.Default)
+			if m.About == "" || m.Default != nil && !json.Valid(m.Default) {
+				say("%s: a member has a description, and its default is JSON", of)
 			}
 		}
 		for _, r := range n.Rules {
