@@ -20,7 +20,7 @@ import (
 
 // Contract is all of it, in the order of the text.
 type Contract struct {
-	// Version grows with what an implementer has to know. Members and methods are only added within one.
+	// Version is that of the contract. Within one, members and methods are only added.
 	Version int
 	Methods []Method
 	Types   []Named
@@ -163,11 +163,6 @@ func (n *Named) Member(name string) *Member {
 		return nil
 	}
 	return &n.Members[i]
-}
-
-// Nullable reports whether null is a value of the type.
-func (t *Type) Nullable() bool {
-	return t.Kind == Null || t.Kind == Any || slices.ContainsFunc(t.Arms, (*Type).Nullable)
 }
 
 // walk calls visit for the type and each type in it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A parser reads the text line by line.
@@ -43,7 +44,9 @@ func (p *parser) line(line string) error {
 	words := strings.Fields(line)
 	switch {
 	case len(words) == 4 && words[0] == "#" && words[1] == "----":
-		p.end()
+		if p.end(); p.about != nil {
+			return errors.New("a description describes nothing")
+		}
 		p.c.Sections = append(p.c.Sections, Section{Title: strings.ReplaceAll(words[2], "_", " ")})
 		return nil
 	case len(words) == 0, line[0] == '#':
@@ -175,14 +178,17 @@ func (p *parser) memberLine(line string) (err error) {
 	return err
 }
 
-// token is a part of a type: a word in quotes, a pattern, a name, a bound, or one character.
-var token = regexp.MustCompile(`^(?:"[^"]*"|/(?:\\.|[^/\\])*/|[A-Za-z][A-Za-z0-9]*|[0-9]*\.\.[0-9]*|[()|,])`)
+// token is a part of a type: a word in quotes, a pattern, a name, a bound, or one character. It is compiled when a
+// contract is read, because each start of an agent would pay for it otherwise.
+var token = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:"[^"]*"|/(?:\\.|[^/\\])*/|[A-Za-z][A-Za-z0-9]*|[0-9]*\.\.[0-9]*|[()|,])`)
+})
 
 // parseType reads a type.
 func parseType(text string) (*Type, error) {
 	var tokens []string
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
-		found := token.FindString(text)
+		found := token().FindString(text)
 		if found == "" {
 			return nil, fmt.Errorf("no type continues with %q", text)
 		}

@@ -7,7 +7,8 @@ import (
 )
 
 // pythonKeywords cannot be members of a class.
-var pythonKeywords = map[string]bool{"from": true, "import": true, "class": true, "global": true, "in": true, "is": true, "not": true, "with": true}
+const pythonKeywords = " False None True and as assert async await break class continue def del elif else except finally for from global if " +
+	"import in is lambda nonlocal not or pass raise return try while with yield "
 
 // python is the module of the types in Python. A program that runs needs no types, so they cost it
 // nothing: there each of them is dict.
@@ -56,7 +57,7 @@ func python(c *Contract) string {
 // which is no annotation.
 func pythonRecord(b *strings.Builder, n *Named) {
 	open, indent, entry, end := "    class %s(TypedDict):\n", "        ", "%s: %s\n", ""
-	keyword := slices.ContainsFunc(n.Members, func(m Member) bool { return pythonKeywords[m.Name] })
+	keyword := slices.ContainsFunc(n.Members, func(m Member) bool { return strings.Contains(pythonKeywords, " "+m.Name+" ") })
 	if keyword {
 		open, indent, entry, end = "    %s = TypedDict(\n        %[1]q,\n        {\n", "            ", "%q: %s,\n", "        },\n    )\n"
 	}
