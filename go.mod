@@ -41,6 +41,7 @@ require (
 // Test dependencies.
 require (
 	github.com/google/go-cmp v0.7.0 // differences that people can read
+	github.com/google/jsonschema-go v0.4.3 // the JSON Schema of the contract, against the decoders
 	github.com/moby/profiles/seccomp v0.2.4 // the filter that Docker puts on containers
 	github.com/opencontainers/runtime-spec v1.2.1 // its types
 	github.com/prometheus/client_model v0.6.3 // metrics, as tests compare them
@@ -62,7 +63,6 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
-	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect

@@ -40,17 +40,6 @@ func (c *connection) discoverRoots(ctx context.Context, p protocol.DiscoverRoots
 	return r, r.share.List(ctx, 2*int64(size))
 }
 
-// installedParams are the params of capabilities/discoverV2, with a member of ours.
-type installedParams struct {
-	protocol.DiscoverInstalledParams
-	details bool
-}
-
-func (p *installedParams) UnmarshalObject(o *protocol.Object) {
-	p.DiscoverInstalledParams.UnmarshalObject(o)
-	p.details = o.BoolDefault("details", false)
-}
-
 // installedResult gives back its share of memory when it has been sent.
 type installedResult struct {
 	skills.Encoded
@@ -59,14 +48,14 @@ type installedResult struct {
 
 func (r *installedResult) Sent() { r.share.Release() }
 
-func (c *connection) discoverInstalled(ctx context.Context, p installedParams) (*installedResult, error) {
+func (c *connection) discoverInstalled(ctx context.Context, p protocol.DiscoverInstalledParams) (*installedResult, error) {
 	var err error
 	if p.Sandbox, err = c.agent.sandboxOf(p.Sandbox); err != nil {
 		return nil, err
 	}
 	answer, err := c.agent.skills.Installed(ctx, c.owner, p.Sandbox)
 	r := &installedResult{answer, c.share(c.listings)}
-	if err != nil || !p.details || p.Sandbox != nil {
+	if err != nil || !p.Details || p.Sandbox != nil {
 		return r, err
 	}
 	if r.Encoded, err = c.agent.skills.WithDetails(ctx, c.owner, answer); err != nil {

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/execagent/execagent/protocol"
+	"github.com/execagent/execagent/protocol/contract"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -57,21 +58,21 @@ func methods(t *testing.T) map[string]string {
 	return found
 }
 
-// TestTableIsComplete holds the table of methods against the constants of the
-// protocol: it serves all of them but the notifications, and what an agent asks its client, and
-// nothing else.
+// TestTableIsComplete: the agent serves all requests of a client that the contract has, and the protocol has a
+// constant for each method.
 func TestTableIsComplete(t *testing.T) {
 	t.Parallel()
-	notifications := []string{
-		protocol.MethodInitialized, protocol.MethodProcessOutput, protocol.MethodProcessExited, protocol.MethodProcessClosed,
-		protocol.MethodFSMissingChanged, protocol.MethodFSChanged, protocol.MethodHTTPBodyDelta, protocol.MethodSessionTaken,
-		protocol.MethodSocketData, protocol.MethodNetworkPolicyDecision, protocol.MethodNetworkPolicyRequest,
-		protocol.MethodExecApproval, protocol.MethodExecApprovalClosed, protocol.MethodExecDecision,
+	var served, all []string
+	for _, m := range contract.Load().Methods {
+		all = append(all, m.Name)
+		if !m.Server && m.Result != nil {
+			served = append(served, m.Name)
+		}
 	}
-	want := slices.Sorted(maps.Values(methods(t)))
-	want = slices.DeleteFunc(want, func(method string) bool { return slices.Contains(notifications, method) })
-	got := slices.Sorted(maps.Keys(new(connection).table()))
-	rig.Same(t, "the table differs from the constants", want, got)
+	slices.Sort(served)
+	slices.Sort(all)
+	rig.Same(t, "the table differs from the contract", served, slices.Sorted(maps.Keys(new(connection).table())))
+	rig.Same(t, "the constants differ from the contract", all, slices.Sorted(maps.Values(methods(t))))
 }
 
 // TestTableConfines: every method that takes a path takes a sandbox too, and in

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -81,6 +82,15 @@ type player struct {
 type line struct {
 	*rawclient.Client
 	served <-chan struct{}
+	talk   contracttest.Conversation
+}
+
+// next returns the next message, which is one that the contract has.
+func (l *line) next(t *testing.T) string {
+	t.Helper()
+	m := l.Next(t)
+	rig.Check(t, l.talk.Received([]byte(m)))
+	return m
 }
 
 func newPlayer(t *testing.T, config string) *player {
@@ -123,7 +133,7 @@ func (p *player) configure(cfg *Config, settings string) {
 func (p *player) on(name string) {
 	if p.lines[name] == nil {
 		conn, served := p.harness.dial()
-		p.lines[name] = &line{rawclient.New(conn), served}
+		p.lines[name] = &line{Client: rawclient.New(conn), served: served}
 	}
 	p.now = p.lines[name]
 }
@@ -158,7 +168,9 @@ func (p *player) step(text string) {
 	word, rest, _ := strings.Cut(text, " ")
 	switch word {
 	case ">":
-		if err := p.now.Write([]byte(p.expand(p.spell(rest)))); err != nil {
+		message := []byte(p.expand(p.spell(rest)))
+		p.now.talk.Sent(message)
+		if err := p.now.Write(message); err != nil {
 			p.t.Fatalf("%s: %v", text, err)
 		}
 		if strings.HasPrefix(rest, `{"id":`) {
@@ -174,7 +186,7 @@ func (p *player) step(text string) {
 		p.on(rest)
 	case "hello":
 		p.step(`> {"id":0,"method":"initialize","params":{"clientName":"transcript"}}`)
-		if got := p.normal(p.now.Next(p.t)); !strings.HasPrefix(got, `{"id":0,"result":`) {
+		if got := p.normal(p.now.next(p.t)); !strings.HasPrefix(got, `{"id":0,"result":`) {
 			p.t.Fatalf("hello: %s", got)
 		}
 		p.step(`> {"method":"initialized"}`)
@@ -211,7 +223,7 @@ func (p *player) hear(want []string) []string {
 		}
 		var got []string
 		for range n - i {
-			got = append(got, p.normal(p.now.Next(p.t)))
+			got = append(got, p.normal(p.now.next(p.t)))
 		}
 		if open := p.texts(want[i:n]); !slices.Equal(sorted(got), sorted(open)) {
 			p.t.Fatalf("the server said\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(open, "\n  "))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -23,7 +24,7 @@ func bigWrite() []byte {
 
 func BenchmarkDecode(b *testing.B) {
 	start := inParams(`{"processId":"p","argv":["/bin/sh","-c","echo hello"],"cwd":"file:///srv/w","env":{"PATH":"/usr/bin:/bin",
-		"HOME":"/root","LANG":"C.UTF-8"},"tty":false,"pipeStdin":true,"sandbox":` + recordOf(b, "sandbox").full + `}`)
+		"HOME":"/root","LANG":"C.UTF-8"},"tty":false,"pipeStdin":true,"sandbox":` + string(contracttest.Full("Sandbox")) + `}`)
 	for _, bb := range []struct {
 		name string
 		msg  []byte
@@ -45,7 +46,7 @@ func BenchmarkUnmarshalParams(b *testing.B) {
 		make func() strictjson.Unmarshaler
 	}{
 		{"small", smallRequest(), func() strictjson.Unmarshaler { return new(ReadParams) }},
-		{"sandbox", []byte(inParams(`{"path":"file:///a","sandbox":` + recordOf(b, "sandbox").full + `}`)), func() strictjson.Unmarshaler { return new(PathParams) }},
+		{"sandbox", []byte(inParams(`{"path":"file:///a","sandbox":` + string(contracttest.Full("Sandbox")) + `}`)), func() strictjson.Unmarshaler { return new(PathParams) }},
 		{"write", bigWrite(), func() strictjson.Unmarshaler { return new(WriteParams) }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {

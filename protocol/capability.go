@@ -78,6 +78,8 @@ type SkillFiles struct {
 type DiscoverInstalledParams struct {
 	Cwd     PathURI  `json:"cwd"`
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	// Details asks for Details in the result. It has no effect with a sandbox. Only execagent knows it.
+	Details bool `json:"details,omitempty"`
 }
 
 // UnmarshalObject reads the params. Unlike elsewhere, the sandbox must have a cwd.
@@ -86,6 +88,7 @@ func (p *DiscoverInstalledParams) UnmarshalObject(o *Object) {
 	if p.Sandbox = sandbox(o); p.Sandbox != nil {
 		o.In("sandbox", func(o *strictjson.Object) { pathMember(o, "cwd") })
 	}
+	p.Details = o.BoolDefault("details", false)
 }
 
 // DiscoverInstalledResult answers capabilities/discoverV2.
@@ -93,6 +96,8 @@ type DiscoverInstalledResult struct {
 	Plugins  []InstalledPlugin `json:"plugins"`
 	Skills   []InstalledSkill  `json:"skills"` // of no plugin
 	Warnings []string          `json:"warnings"`
+	// Details are lines about what is passed over, PATH: CAUSE.
+	Details []string `json:"details,omitempty"`
 }
 
 // InstalledPlugin is a plugin and its skills.

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/test/rig"
 )
@@ -60,7 +62,7 @@ func TestAppendNil(t *testing.T) {
 		{&ReadDirectoryResult{}, `{"entries":[]}`},
 		{&ReadBlockResult{}, `{"chunk":"","eof":false}`},
 		{&SocketData{}, `{"socketId":"","offset":0,"chunk":""}`},
-		{&SocketWriteParams{}, `{"socketId":"","offset":0,"chunk":""}`},
+		{&SocketWriteParams{SocketID: "s"}, `{"socketId":"s","offset":0,"chunk":""}`},
 		{&WalkResult{}, `{"entries":[],"errors":[],"truncated":false}`},
 		{&WalkResult{
 			Entries:   []WalkEntry{{"/a b", false}, {"/\xff\"", true}},
@@ -70,6 +72,7 @@ func TestAppendNil(t *testing.T) {
 			`"errors":[{"path":"file:///c%5C","message":"no \"` + "\ufffd" + `"},{"path":"file:///","message":""}],"truncated":true}`},
 	} {
 		rig.Is(t, string(tt.v.AppendJSON([]byte("x"))), "x"+tt.want, "%T", tt.v)
+		rig.Check(t, contracttest.Valid(reflect.TypeOf(tt.v).Elem().Name(), []byte(tt.want)))
 	}
 }
 

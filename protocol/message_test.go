@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -29,6 +30,9 @@ func TestDecode(t *testing.T) {
 	t.Parallel()
 	for _, row := range rig.Rows(t, "testdata/messages.txt", "taken", 3) {
 		rig.Is(t, told(rig.Value(Decode([]byte(row[1])))), row[2], "%s", row[0])
+		if kind, _, _ := strings.Cut(row[2], " "); kind != "error" { // whose data may be anything for us
+			rig.Check(t, contracttest.Valid(strings.ToUpper(kind[:1])+kind[1:]+"Message", []byte(row[1])))
+		}
 	}
 }
 

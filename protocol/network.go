@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/execagent/execagent/internal/strictjson"
@@ -182,8 +183,10 @@ func boundedList(o *strictjson.Object, name string, most, longest int) []string 
 	if len(list) > most {
 		o.Fail(name, "has %d members, at most %d", len(list), most)
 	}
-	for _, text := range list {
-		bounded(o, name, text, longest)
+	for i, text := range list {
+		if len(text) > longest {
+			bounded(o, fmt.Sprintf("%s[%d]", name, i), text, longest)
+		}
 	}
 	return list
 }

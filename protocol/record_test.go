@@ -3,157 +3,167 @@ package protocol
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"maps"
 	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/internal/strictjson"
+	"github.com/execagent/execagent/protocol/contract"
 	"github.com/execagent/execagent/test/rig"
 )
 
-// field is one member of a record: its place in the full example, whether it
-// may be absent or null, and the JSON types that are wrong for it.
-type field struct {
-	path string // dotted; numbers are indexes
-	kind string // of JSON: string, number, boolean, map, sequence
-	may  string // absent, null, both, or nothing
-}
-
-// record is a type of params with an example in which every member is given.
-type record struct {
-	name   string
-	params reflect.Type
-	full   string
-	fields []field
-}
-
-func (r record) make() strictjson.Unmarshaler {
-	return reflect.New(r.params).Interface().(strictjson.Unmarshaler)
-}
-
-// paramTypes are the types of all params that a peer reads, from rpc.md 3 to 6.
-var paramTypes = []strictjson.Unmarshaler{
-	&Sandbox{}, &InitializeParams{}, &SessionListParams{}, &SessionParams{}, &TakenNotification{}, &ConfigReadParams{},
-	&StartParams{}, &ExecApprovalParams{}, &PolicyRequestParams{}, &PolicyAnswer{}, &PolicyDecision{}, &ProcessParams{},
-	&TerminateParams{}, &ReadParams{}, &WriteParams{}, &SignalParams{}, &ResizeParams{}, &ListParams{},
+// types are those of the contract's records: first the ones that read themselves.
+var types = []any{
+	&Sandbox{}, &InitializeParams{}, &SessionListParams{}, &SessionParams{}, &TakenNotification{}, &ConfigReadParams{}, &EmptyParams{},
+	&StartParams{}, &ExecApprovalParams{}, &ExecApprovalAnswer{}, &ExecApprovalClosed{}, &ExecDecision{}, &PolicyRequestParams{}, &PolicyAnswer{},
+	&PolicyDecision{}, &ProcessParams{}, &TerminateParams{}, &ReadParams{}, &WriteParams{}, &SignalParams{}, &ResizeParams{}, &ListParams{},
 	&OutputNotification{}, &ExitedNotification{}, &ClosedNotification{}, &HTTPRequestParams{}, &HTTPBodyDelta{},
 	&PathParams{}, &WriteFileParams{}, &CreateDirectoryParams{}, &WalkParams{}, &RemoveParams{}, &CopyParams{},
 	&RenameParams{}, &ApplyPatchParams{}, &OpenParams{}, &HandleParams{}, &ReadBlockParams{}, &WriteBlockParams{},
 	&WatchMissingParams{}, &MissingChangedNotification{}, &WatchParams{}, &UnwatchParams{}, &ChangedNotification{},
 	&SocketOpenParams{}, &SocketWriteParams{}, &SocketReceivedParams{}, &SocketParams{}, &SocketData{},
-	&DiscoverRootsParams{}, &DiscoverInstalledParams{},
+	&DiscoverRootsParams{}, &DiscoverInstalledParams{}, &ReadFileResult{}, &ReadBlockResult{}, &WalkResult{},
+
+	&Empty{}, &InitializeResult{}, &EnvironmentInfo{}, &StatusResult{}, &ConfigReadResult{}, &SessionListResult{}, &StartResult{}, &ReadResult{},
+	&WriteResult{}, &TerminateResult{}, &ListResult{}, &HTTPResponse{}, &FileMetadata{}, &CanonicalizeResult{}, &ReadDirectoryResult{},
+	&ApplyPatchResult{}, &WatchMissingResult{}, &WatchResult{}, &SocketReceived{}, &DiscoverRootsResult{}, &DiscoverInstalledResult{},
 }
 
-// records returns the records of testdata/records.txt, of which each type has one at least.
-func records(t testing.TB) (all []record) {
-	t.Helper()
-	types := map[string]reflect.Type{}
-	for _, params := range paramTypes {
-		types[reflect.TypeOf(params).Elem().Name()] = reflect.TypeOf(params).Elem()
+// record is a record of params, with a document in which every member is given.
+type record struct {
+	name string
+	kind reflect.Type
+	full []byte
+}
+
+func (r record) make() strictjson.Unmarshaler {
+	return reflect.New(r.kind).Interface().(strictjson.Unmarshaler)
+}
+
+// records returns the records that read themselves.
+func records() (all []record) {
+	for _, v := range types {
+		if kind := reflect.TypeOf(v).Elem(); reflect.TypeOf(v).Implements(reflect.TypeFor[strictjson.Unmarshaler]()) {
+			all = append(all, record{kind.Name(), kind, contracttest.Full(kind.Name())})
+		}
 	}
-	without := maps.Clone(types)
-	sandbox := ""
-	for _, s := range rig.Sections(t, "testdata/records.txt") {
-		name, typeName, _ := strings.Cut(s.Name, ", ")
-		full, members, _ := strings.Cut(s.Text, "\n\n")
-		if name == "sandbox" {
-			sandbox = full
-		}
-		r := record{name: name, params: types[typeName], full: strings.ReplaceAll(full, "SANDBOX", sandbox)}
-		for line := range strings.Lines(strings.TrimSpace(members)) {
-			words := append(strings.Fields(line), "")
-			r.fields = append(r.fields, field{path: words[0], kind: words[1], may: words[2]})
-		}
-		if r.params == nil {
-			t.Fatalf("%s: the type %s is not known", name, typeName)
-		}
-		delete(without, typeName)
-		all = append(all, r)
-	}
-	rig.Is(t, len(without), 0, "types without a record: %v", without)
 	return all
 }
 
-// recordOf returns the record with a name.
-func recordOf(t testing.TB, name string) record {
-	t.Helper()
-	all := records(t)
-	return all[slices.IndexFunc(all, func(r record) bool { return r.name == name })]
-}
-
-// example parses a record's example, so that it can be changed.
-func example(t *testing.T, full string) map[string]any {
-	t.Helper()
-	dec := json.NewDecoder(strings.NewReader(full))
-	dec.UseNumber()
-	var doc map[string]any
-	rig.Must(t, dec.Decode(&doc))
-	return doc
-}
-
-// change calls edit with the container of a member, and the member's key.
-func change(t *testing.T, doc any, path string, edit func(container any, key string)) {
-	t.Helper()
-	keys := strings.Split(path, ".")
-	for _, key := range keys[:len(keys)-1] {
-		switch c := doc.(type) {
-		case map[string]any:
-			doc = c[key]
-		case []any:
-			i, _ := strconv.Atoi(key)
-			doc = c[i]
-		default:
-			t.Fatalf("no %s in the example", path)
-		}
+// read reads a document as params are read. What a record leaves to its method to refuse is an error too.
+func read(v strictjson.Unmarshaler, document []byte) error {
+	m, err := Decode([]byte(inParams(string(document))))
+	if err == nil {
+		err = UnmarshalParams(m.Params, v)
 	}
-	edit(doc, keys[len(keys)-1])
+	if w, ok := v.(*WriteFileParams); ok && err == nil {
+		return w.DataError
+	}
+	return err
 }
 
-func set(value any) func(any, string) {
-	return func(container any, key string) {
-		switch c := container.(type) {
-		case map[string]any:
-			c[key] = value
-		case []any:
-			i, _ := strconv.Atoi(key)
-			c[i] = value
-		}
+// TestRecords: decoders and the published schema give each document the same verdict, and the error of a decoder
+// names the member.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	for _, r := range records() {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range contracttest.Cases(r.name) {
+				valid, err := contracttest.Valid(r.name, c.JSON), read(r.make(), c.JSON)
+				rig.Is(t, err == nil, valid == nil, "%s, %s: decoder: %v; schema: %v; %.300s", c.Path, c.What, err, valid, c.JSON)
+				e, isError := err.(*Error)
+				if isError && (e.Code != CodeInvalidParams || !strings.Contains(e.Message, c.Path)) {
+					t.Errorf("%s, %s: %v does not name it", c.Path, c.What, e)
+				}
+			}
+		})
 	}
 }
 
-// unmarshal reads a document by way of Decode, as all params are read.
-func unmarshal(t *testing.T, p strictjson.Unmarshaler, doc any) error {
-	t.Helper()
-	var raw bytes.Buffer
-	fmt.Fprint(&raw, `{"id":1,"method":"m","params":`)
-	rig.Must(t, json.NewEncoder(&raw).Encode(doc))
-	raw.WriteByte('}')
-	m, err := Decode(raw.Bytes())
-	rig.Must(t, err)
-	return UnmarshalParams(m.Params, p)
+// TestRecordsRoundTrip: what is decoded and encoded again is the same JSON, so each member of the contract has a field.
+func TestRecordsRoundTrip(t *testing.T) {
+	t.Parallel()
+	with := map[string]bool{}
+	for _, v := range types {
+		name := reflect.TypeOf(v).Elem().Name()
+		with[name] = true
+		full := contracttest.Full(name)
+		v = reflect.New(reflect.TypeOf(v).Elem()).Interface()
+		if reads, ok := v.(strictjson.Unmarshaler); ok {
+			rig.Must(t, read(reads, full))
+		} else {
+			rig.Must(t, json.Unmarshal(full, v))
+		}
+		encoded := rig.Value(appendValue(nil, v))
+		rig.Check(t, contracttest.Valid(name, encoded))
+		var got, want any
+		rig.Must(t, json.Unmarshal(encoded, &got), json.Unmarshal(full, &want))
+		forget(want, "windowsSandboxProxySettingsMode", "windowsSandboxPrivateDesktop") // of another system
+		if name == "HTTPResponse" {
+			forget(want, "valueEnvVar") // only of requests
+		}
+		rig.Same(t, name, want, got)
+		fields(t, reflect.TypeOf(v).Elem())
+	}
+	for _, m := range contract.Load().Methods {
+		rig.Is(t, m.Params.Kind == contract.Any || with[m.Params.Name], true, "params of %s have a type", m.Name)
+		rig.Is(t, m.Result == nil || with[m.Result.Name], true, "the result of %s has a type", m.Name)
+	}
+}
+
+// forget removes members of these names.
+func forget(v any, names ...string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range names {
+			delete(v, name)
+		}
+		for _, inner := range v {
+			forget(inner, names...)
+		}
+	case []any:
+		for _, inner := range v {
+			forget(inner, names...)
+		}
+	}
+}
+
+// fields checks that the contract has the members of a type, and those of the types in it.
+func fields(t *testing.T, kind reflect.Type) {
+	for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice || kind.Kind() == reflect.Map {
+		kind = kind.Elem()
+	}
+	named := contract.Load().Named(kind.Name())
+	if kind.Kind() != reflect.Struct {
+		return
+	}
+	for f := range kind.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && named != nil && named.Type == nil {
+			rig.Is(t, named.Member(name) != nil, true, "the contract has %s.%s", kind.Name(), name)
+			fields(t, f.Type)
+		}
+	}
 }
 
 // TestParamsOutliveTheirMessage: params that were read do not change when their
 // message is overwritten, unless they say that they hold it.
 func TestParamsOutliveTheirMessage(t *testing.T) {
 	t.Parallel()
-	for _, r := range records(t) {
+	for _, r := range records() {
 		read := func(raw []byte) strictjson.Unmarshaler {
 			p := r.make()
 			rig.Must(t, UnmarshalParams(raw, p))
 			return p
 		}
-		raw := []byte(r.full)
+		raw := bytes.Clone(r.full)
 		got := read(raw)
 		for i := range raw {
 			raw[i] = '#'
 		}
 		_, holds := got.(interface{ HoldsMessage() })
-		rig.Is(t, holds || reflect.DeepEqual(got, read([]byte(r.full))), true, "%s: %+v is what is left", r.name, got)
+		rig.Is(t, holds || reflect.DeepEqual(got, read(bytes.Clone(r.full))), true, "%s: %+v is what is left", r.name, got)
 	}
 }
 

@@ -57,6 +57,7 @@ type commandLine struct {
 	Environments environmentsFlags `cmd:"" help:"List the environments of a registry that your key can use."`
 
 	Execpolicy execpolicyFlags `cmd:"" help:"Check commands against files of rules."`
+	Schema     schemaFlags     `cmd:"" help:"Print the contract of the protocol, for clients in any language."`
 
 	Version    versionFlags    `cmd:"" help:"Print the version and what it is compatible with."`
 	Completion completionFlags `cmd:"" help:"Print a completion script for a shell."`

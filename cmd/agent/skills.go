@@ -39,7 +39,7 @@ func (f *skillsFlags) run(sys program.System) int {
 		for _, line := range slices.Concat(found.Warnings, found.Details) {
 			program.Complain(sys.Stderr, program.Plain(line))
 		}
-		rows := skillRows(&found.DiscoverInstalledResult)
+		rows := skillRows(found)
 		if f.Quiet {
 			rows = slices.DeleteFunc(rows, func(row []string) bool { return row[0] == noSkill })
 		}
@@ -48,15 +48,8 @@ func (f *skillsFlags) run(sys program.System) int {
 	})
 }
 
-// installedSkills is what is installed, and what is passed over. An agent of an older version has no
-// details.
-type installedSkills struct {
-	protocol.DiscoverInstalledResult
-	Details []string `json:"details,omitempty"`
-}
-
-// installed asks what is installed, with details.
-func installed(ctx context.Context, c *client.Client) (*installedSkills, error) {
+// installed asks what is installed, with details. An agent of an older version has no details.
+func installed(ctx context.Context, c *client.Client) (*protocol.DiscoverInstalledResult, error) {
 	info, err := c.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -64,11 +57,8 @@ func installed(ctx context.Context, c *client.Client) (*installedSkills, error) 
 	if !info.Capabilities.CapabilityDiscoveryV2 {
 		return nil, &client.UnsupportedError{Feature: "capability discovery"}
 	}
-	params := struct {
-		protocol.DiscoverInstalledParams
-		Details bool `json:"details"`
-	}{protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/")}, true}
-	found := new(installedSkills)
+	params := protocol.DiscoverInstalledParams{Cwd: protocol.NewPathURI("/"), Details: true}
+	found := new(protocol.DiscoverInstalledResult)
 	return found, c.Call(ctx, protocol.MethodDiscoverInstalled, &params, found)
 }
 

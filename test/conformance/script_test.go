@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/execagent/execagent/internal/contracttest"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/test/rawclient"
 	"github.com/execagent/execagent/test/rig"
@@ -142,6 +143,7 @@ func (p *player) step(ctx context.Context, s step) error {
 	case s.SendText != nil:
 		return c.Write([]byte(*s.SendText))
 	case s.SendBinary != nil:
+		c.talk.Sent([]byte(*s.SendBinary))
 		return c.ws.WriteBinary([]byte(*s.SendBinary))
 	case s.ExpectClosed != nil:
 		m, err := c.receive()
@@ -270,6 +272,7 @@ func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
 type conn struct {
 	*rawclient.Client
 	ws    *rawclient.WebSocket
+	talk  contracttest.Conversation
 	sent  json.RawMessage  // last
 	queue []map[string]any // received, of the kind that nobody asked for yet
 }
@@ -282,11 +285,20 @@ func dial(ctx context.Context, url string) (*conn, error) {
 	return &conn{Client: rawclient.New(ws), ws: ws}, nil
 }
 
-// receive returns the next message of any kind that is not queued.
+// Write sends a message.
+func (c *conn) Write(message []byte) error {
+	c.talk.Sent(message)
+	return c.Client.Write(message)
+}
+
+// receive returns the next message of any kind that is not queued. It is one that the contract has.
 func (c *conn) receive() (map[string]any, error) {
 	text, err := c.Receive()
 	if err != nil {
 		return nil, err
+	}
+	if err := c.talk.Received([]byte(text)); err != nil {
+		return nil, fmt.Errorf("the contract: %w: %.1000s", err, text)
 	}
 	v, err := decode([]byte(text))
 	object, ok := v.(map[string]any)

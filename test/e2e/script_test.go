@@ -39,6 +39,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("REPOSITORY", rig.Value(filepath.Abs("../..")))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

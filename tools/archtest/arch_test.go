@@ -38,6 +38,7 @@ var denials = []denial{
 		why: "MCP is spoken by harnesses, and a harness is another program"},
 	{from: "protocol", deny: []string{"..."}, allow: []string{"protocol", "internal/strictjson"},
 		why: "the wire's types are what every other program shares with ours, and know nothing that runs"},
+	{from: "protocol/contract", deny: []string{"..."}, why: "the contract is data that protocol is compared with, so it knows nothing of it"},
 	{from: "rpc", deny: []string{"..."}, allow: []string{"rpc", "internal/buffer", "internal/strictjson", "protocol"},
 		why: "the engine knows no methods, sockets or files"},
 	{from: "sandbox", deny: []string{"internal/linux/...", "golang.org/x/sys/unix", "internal/sandbox/..."}, allow: []string{"internal/sandbox/pathname"},
