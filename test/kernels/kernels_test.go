@@ -86,18 +86,20 @@ func TestKernels(t *testing.T) {
 	for _, h := range hosts {
 		t.Run(h.name, func(t *testing.T) {
 			image := vmlinuz(t, h.kernel)
-			kind := "namespaces"
-			if slices.Contains(h.guest, "NO_USERNS=1") {
-				kind = "supervised"
+			parameters := []string{h.boot, "E2E_MEANS=" + h.means}
+			switch {
+			case !slices.Contains(h.guest, "NO_USERNS=1"):
+				parameters = append(parameters, "ONLY=namespaces", fmt.Sprint("CONNECTS=", *flagConnects))
+			case h.abi >= 6: // a supervisor with an older Landlock refuses commands that have a network
+				parameters = append(parameters, "ONLY=supervised", fmt.Sprint("CONNECTS=", *flagConnects))
 			}
-			parameters := []string{h.boot, "E2E_MEANS=" + h.means, "ONLY=" + kind, fmt.Sprint("CONNECTS=", *flagConnects)}
 			said := boot(t, image, programs, append(parameters, h.guest...))
 			judgeDoctor(t, said, h.missing, h.abi)
 			passed := bytes.Count(said, []byte("--- PASS: "))
 			if end := lineAfter(said, "guest: ended with "); end != "0" || passed == 0 {
 				t.Errorf("the attempts ended with %q\n%s", end, said)
 			}
-			if end := lineAfter(said, "guest: connected with "); end != "0" {
+			if end := lineAfter(said, "guest: connected with "); end != "0" && len(parameters) > 2 {
 				t.Errorf("the connections ended with %q\n%s", end, said)
 			}
 			for line := range strings.Lines(string(said)) {

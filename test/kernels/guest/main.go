@@ -26,7 +26,9 @@ const work = "work"
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == work {
 		fmt.Println("guest: ended with", attempt())
-		fmt.Println("guest: connected with", connect())
+		if os.Getenv("ONLY") != "" {
+			fmt.Println("guest: connected with", connect())
+		}
 		return
 	}
 	if os.Getpid() != 1 {
