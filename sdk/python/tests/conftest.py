@@ -46,7 +46,9 @@ class Server:
         return execagent.connect(self.unix if way == "unix" else self.ws, **options)
 
 
-def start_agent(*args: str, cwd: str | None = None, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[bytes], str]:
+def start_agent(
+    *args: str, cwd: str | None = None, env: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], str]:
     """Start an agent, and return it with the URL that it prints."""
     process = subprocess.Popen([AGENT, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=cwd, env=env)
     assert process.stdout is not None

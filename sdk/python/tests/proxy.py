@@ -33,7 +33,7 @@ class Proxy:
             self.url = f"unix://{self._path}"
         else:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-            self.url = "ws://127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+            self.url = f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -72,14 +72,16 @@ def differs(want: Any, got: Any, at: str = "") -> str | None:
             if isinstance(got, (bytes, str)):
                 held = got if isinstance(got, bytes) else got.encode()
                 return None if bytes_of(part) in held else f"{at}: {got!r} does not contain {part!r}"
-            return None if any(differs(part, each) is None for each in got) else f"{at}: {got!r} does not contain {part!r}"
+            return (
+                None if any(differs(part, each) is None for each in got) else f"{at}: {got!r} does not contain {part!r}"
+            )
         case {"unordered": list(parts)} if len(want) == 1:
             left = list(got)
-            for part in cast("list[Any]", parts):
-                found = next((i for i, each in enumerate(left) if differs(part, each) is None), None)
-                if found is None:
+            for part in parts:
+                place = next((i for i, each in enumerate(left) if differs(part, each) is None), None)
+                if place is None:
                     return f"{at}: {part!r} is not in {left!r}"
-                left.pop(found)
+                left.pop(place)
             return f"{at}: {left!r} is left" if left else None
         case {"length": int(length)} if len(want) == 1:
             return None if len(got) == length else f"{at}: has {len(got)}, and not {length}"
@@ -187,7 +189,7 @@ class Runner:
         if isinstance(value, str):
             return re.sub(r"\$\{([^}]+)\}", lambda m: self._text(m[1]), value)
         if isinstance(value, list):
-            return [self._fill(each) for each in cast("list[Any]", value)]
+            return [self._fill(each) for each in value]
         if isinstance(value, dict):
             return {key: self._fill(each) for key, each in cast("dict[str, Any]", value).items()}
         return value
@@ -472,5 +474,3 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
     if "sandbox" in options:
         options["sandbox"] = execagent.Sandbox(**{snake(k): v for k, v in options["sandbox"].items()})
     return options
-
-

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, cast
 
 from . import _wire as wire
 from ._core import Core, Session, State
@@ -457,7 +457,11 @@ class Agent:
     # Trees.
 
     async def upload(
-        self, source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], target: RemotePath, *, owners: bool = False
+        self,
+        source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        target: RemotePath,
+        *,
+        owners: bool = False,
     ) -> None:
         """Copy files and directories to the agent, as ``agent cp`` does.
 
@@ -545,7 +549,10 @@ class Observer:
             for chunk in chunks:
                 at = chunk.integer_or("atMs")
                 yield Chunk(
-                    chunk.integer("seq", 1), chunk.text("stream"), chunk.data("chunk"), None if at is None else at / 1000
+                    chunk.integer("seq", 1),
+                    chunk.text("stream"),
+                    chunk.data("chunk"),
+                    None if at is None else at / 1000,
                 )
             after = max(after, r.integer("nextSeq", 1) - 1)
             if not chunks and (r.flag("closed") or not wait):
@@ -585,16 +592,18 @@ class Observer:
 
 
 def _argv(argv: Sequence[str]) -> list[str]:
-    if isinstance(argv, (str, bytes)):
+    if isinstance(cast("object", argv), (str, bytes)):
         raise TypeError("argv is a list: the program and its arguments; for a script use shell()")
-    command = list(argv)
-    if not command:
-        raise ValueError("argv is empty: the first word is the program")
-    for i, word in enumerate(command):
+    command: list[str] = []
+    words: Sequence[object] = argv
+    for i, word in enumerate(words):
         if not isinstance(word, str):
             raise TypeError(f"argv[{i}] is {type(word).__name__}, and must be a str")
         if "\0" in word:
             raise ValueError(f"argv[{i}] has a NUL")
+        command.append(word)
+    if not command:
+        raise ValueError("argv is empty: the first word is the program")
     return command
 
 

@@ -106,7 +106,11 @@ def connect(
     ``recovery_timeout`` is for how long a lost connection is recovered. Only the opening is bounded by
     ``connect_timeout`` and ``handshake_timeout``, 10 s each.
     """
-    ways = [name for name, value in (("url", url), ("context", context), ("command", command), ("registry", registry)) if value]
+    ways = [
+        name
+        for name, value in (("url", url), ("context", context), ("command", command), ("registry", registry))
+        if value
+    ]
     if len(ways) > 1:
         raise ValueError(f"{' and '.join(ways)} cannot be used together")
     if command is not None and (isinstance(command, str) or not command):

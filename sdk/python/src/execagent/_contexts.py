@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ._errors import shown
+from ._guards import is_table, is_texts
 
 _log = logging.getLogger("execagent")
 
@@ -160,13 +161,11 @@ def _options(path: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for file in (_HOST_FILE, path):
         try:
-            table = _load(file).get("client", {})
+            table = _table(file, "client", _load(file).get("client"))
         except PermissionError:
             continue  # this user may not look there
-        if not isinstance(table, dict):
-            raise ValueError(f"{file}: client is not a table")
         found: dict[str, str] = {}
-        for key, value in cast("dict[str, Any]", table).items():
+        for key, value in table.items():
             if key in _VARIABLES and isinstance(value, str):
                 found[key] = _resolve(file, value) if key in _PATHS else value
         _replace(options, found)
@@ -195,7 +194,8 @@ def _load(path: str) -> dict[str, Any]:
             if info.st_mode & 0o022:
                 mode = stat.S_IMODE(info.st_mode)
                 raise ValueError(
-                    f"{path} has mode {mode:04o}: others can write it, and have its commands run as you (chmod go-w {path})"
+                    f"{path} has mode {mode:04o}: others can write it, and have its commands run as you "
+                    f"(chmod go-w {path})"
                 )
             text = file.read(_MAX_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -212,7 +212,7 @@ def _load(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} is not TOML" + (f" (at {place[1]})" if place else "")) from None
     if "token" in str(values.get("contexts", "")) and info.st_mode & 0o077:
         for context in _table(path, "contexts", values.get("contexts")).values():
-            if isinstance(context, dict) and "token" in context:
+            if is_table(context) and "token" in context:
                 raise ValueError(f"{path} holds a token, and others can read it: chmod 600 {path}")
     return values
 
@@ -220,9 +220,9 @@ def _load(path: str) -> dict[str, Any]:
 def _table(path: str, name: str, value: object) -> dict[str, Any]:
     if value is None:
         return {}
-    if not isinstance(value, dict):
+    if not is_table(value):
         raise ValueError(f"{path}: {name} is not a table")
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def _read(path: str) -> tuple[str | None, dict[str, Any]]:
@@ -250,9 +250,9 @@ def _find(path: str, contexts: Mapping[str, Any], name: str) -> Target:
     values = _table(path, f"context {name}", contexts[name])
     for key, value in values.items():
         if key == "token_command":
-            if not isinstance(value, list) or not all(isinstance(word, str) for word in cast("list[Any]", value)):
+            if not is_texts(value):
                 raise ValueError(f"{where}: token_command is not an array of strings")
-            if not value or len(cast("list[str]", value)) > _MAX_WORDS or not value[0]:
+            if not 0 < len(value) <= _MAX_WORDS or not value[0]:
                 raise ValueError(f"{where}: token_command is empty or has more than {_MAX_WORDS} words")
         elif key not in _TEXTS:
             raise ValueError(f"{where}: unknown key {shown(key)}: use {', '.join(_TEXTS)} or token_command")
@@ -278,7 +278,7 @@ def _find(path: str, contexts: Mapping[str, Any], name: str) -> Target:
         token=Token(
             values.get("token"),
             None if file is None else _resolve(path, file),
-            tuple(cast("list[str]", values.get("token_command", []))),
+            tuple(values.get("token_command", ())),
         ),
         tls_ca=tls["tls_ca"],
         tls_cert=tls["tls_cert"],
@@ -307,7 +307,7 @@ def read_secret(path: str) -> str:
         if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):
             sticky = stat.S_ISDIR(info.st_mode) and mode & stat.S_ISVTX
             if not ours or (mode & 0o022 and not sticky):
-                raise ValueError(f"{path}: others can change {each} (mode {mode:04o}), so it is not used: chmod go-w {each}")
+                raise ValueError(f"{path} is not used, because others can change {each}: chmod go-w {each}")
     mode = stat.S_IMODE(at.stat().st_mode)
     if at.is_file() and mode & 0o077:
         _log.warning("%s has mode %04o: others can read it (chmod 600 %s)", path, mode, path)

@@ -137,7 +137,8 @@ async def _in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
                 await asyncio.shield(task)
             except (Exception, asyncio.CancelledError):
                 pass
-        task.cancelled() or task.exception()
+        if not task.cancelled():
+            task.exception()  # so that nobody complains that it was not taken
         raise
 
 

@@ -6,7 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import enum
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -52,7 +52,7 @@ _fail_fast: ContextVar[bool] = ContextVar("execagent_fail_fast", default=False)
 
 
 @contextlib.contextmanager
-def fail_fast() -> Iterator[None]:
+def fail_fast() -> Generator[None]:
     """Let calls in this block fail with a RecoveringError while a lost connection is recovered, and not wait."""
     token = _fail_fast.set(True)
     try:
@@ -510,8 +510,6 @@ class Core:
         if socket is not None:
             socket.accept(r)
             link.useful = True
-
-
 
 
 __all__ = ["BusyError", "Config", "Core", "RpcError", "Session", "State", "fail_fast"]

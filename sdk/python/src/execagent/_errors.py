@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ._guards import is_list
+
 if TYPE_CHECKING:
     from ._process import Result
 
@@ -245,6 +247,7 @@ class RpcError(AgentError):
 
     errno: int | None
     filename: Any
+    strerror: Any
 
     def __init__(
         self,
@@ -309,7 +312,7 @@ class CommandRefusedError(RpcError):
     def matched_rules(self) -> list[Any]:
         """The rules that decided, as the agent gives them."""
         rules = (self.data or {}).get("matchedRules")
-        return list(rules) if isinstance(rules, list) else []
+        return rules if is_list(rules) else []
 
 
 _BY_ERRNO: dict[int, type[SystemCallError]] = {

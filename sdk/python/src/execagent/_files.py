@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ._core import Core
     from ._link import Link
+    from ._sandbox import Plan
 
 _MAX_WHOLE = 32 << 20  # bytes of a file that passes as one message
 _MAX_BLOCK = 1 << 20  # bytes of an open file that one request reads or writes
@@ -123,9 +124,9 @@ class Files:
         self._core = core
         self._sandbox = sandbox
 
-    def confined(self, sandbox: Mapping[str, Any]) -> Files:
-        """Return the files as far as a sandbox in the form of the wire allows (see ``Agent.plan``)."""
-        return Files(self._core, sandbox)
+    def confined(self, sandbox: Plan) -> Files:
+        """Return the files as far as a plan of ``Agent.plan`` allows."""
+        return Files(self._core, sandbox.sandbox)
 
     def _params(self, path: str, more: Mapping[str, object] | None = None) -> dict[str, object]:
         params: dict[str, object] = {"path": uri(path), **(more or {})}
@@ -264,9 +265,7 @@ class Files:
         """Copy a file, a link or a tree, at the agent."""
         await self._between(wire.FS_COPY, source, target, {"recursive": True})
 
-    async def _between(
-        self, method: str, source: RemotePath, target: RemotePath, more: Mapping[str, object]
-    ) -> None:
+    async def _between(self, method: str, source: RemotePath, target: RemotePath, more: Mapping[str, object]) -> None:
         at, to = native(source, "source"), native(target, "target")
         params: dict[str, object] = {"sourcePath": uri(at), "destinationPath": uri(to), **more}
         if self._sandbox is not None:
@@ -404,6 +403,16 @@ class File:
         await self.close()
 
 
+def _change(r: Record) -> Change:
+    match r.text("kind"):
+        case "renamed":
+            return Change("renamed", r.path("path"), r.path("from"))
+        case "created" | "modified" | "removed" as kind:
+            return Change(kind, r.path("path"))
+        case _:
+            raise r.wrong("kind", "a kind of change")
+
+
 class Watch:
     """Tells what changes at a path. It goes on over lost connections: then it tells of an overflow.
 
@@ -473,10 +482,7 @@ class Watch:
         """Take a notification."""
         changes: list[Change] = []
         for each in r.records("changes"):
-            kind = each.text("kind")
-            if kind not in ("created", "modified", "removed", "renamed"):
-                raise each.wrong("kind", "a kind of change")
-            change = Change(kind, each.path("path"), each.path("from") if kind == "renamed" else None)
+            change = _change(each)
             for path in (change.path, change.source):
                 if path is not None and path != self.path and self.path and not self._below(path):
                     self._end(ProtocolError(f"the agent tells of {shown(path)}, which is not watched"))

@@ -229,9 +229,9 @@ class Http:
                 raise
 
 
-def _wire_headers(headers: HeadersLike | Mapping[str, str | EnvHeader] | None) -> list[wire.HTTPRequestHeader]:
+def _wire_headers(headers: HeadersLike | Mapping[str, str | EnvHeader] | None) -> list[wire.HTTPHeader]:
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
-    result: list[wire.HTTPRequestHeader] = []
+    result: list[wire.HTTPHeader] = []
     for name, value in pairs:
         if isinstance(value, EnvHeader):
             result.append({"name": name, "value": value.prefix, "valueEnvVar": value.variable})

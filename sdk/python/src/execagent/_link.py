@@ -15,11 +15,11 @@ from ._errors import (
     DisconnectedError,
     ProtocolError,
     RpcError,
-    TakenError,
     again,
     refusal,
     shown,
 )
+from ._guards import is_table
 from ._order import Closed, Event, Output, exited_of, stream_of
 from ._queue import Changes
 from ._record import Record, decode, encode, not_text, output_of
@@ -35,8 +35,15 @@ Handler = Callable[["Link", Record], Awaitable[Any]]
 class Owner(Protocol):
     """What a link needs of its client."""
 
-    questions: Mapping[str, Handler]
-    notifications: Mapping[str, Callable[[Link, Record], Awaitable[None] | None]]
+    @property
+    def questions(self) -> Mapping[str, Handler]:
+        """What answers the requests of the server, by method."""
+        ...
+
+    @property
+    def notifications(self) -> Mapping[str, Callable[[Link, Record], Awaitable[None] | None]]:
+        """What takes the notifications of the server, by method."""
+        ...
 
     def lost(self, link: Link) -> None:
         """Take note that a link has ended."""
@@ -300,7 +307,7 @@ class Link:
             if number == -1:
                 raise ProtocolError(f"the agent did not understand a message: {text[:1024]}")
             data = error.members.get("data")
-            outcome: _Refused | None = _Refused(code, text, data if isinstance(data, dict) else None)
+            outcome: _Refused | None = _Refused(code, text, data if is_table(data) else None)
             if code == -32000 and text == "JSON-RPC transport closed":
                 raise EndError(text)
         elif "result" in members:
@@ -351,6 +358,3 @@ class Link:
             self._connection.abort()
         finally:
             self._asked.discard(number)
-
-
-__all__ = ["Call", "Link", "Owner", "TakenError", "is_busy"]

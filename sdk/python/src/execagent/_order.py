@@ -57,8 +57,11 @@ def size_of(event: Event) -> int:
 
 def stream_of(name: str, where: str) -> Literal["stdout", "stderr", "pty"]:
     """Check the name of a stream."""
-    if name == "stdout" or name == "stderr" or name == "pty":
-        return name
+    match name:
+        case "stdout" | "stderr" | "pty":
+            return name
+        case _:
+            pass
     raise ProtocolError(f"{where}: the stream {shown(name)} is not known")
 
 
@@ -78,7 +81,7 @@ class Order:
 
     def __init__(self, process_id: str, *, fresh: bool = False) -> None:
         self._id = process_id
-        self.last = 0
+        self.last: int = 0
         """The event that was published last."""
         self.exited = False
         self.closed = False

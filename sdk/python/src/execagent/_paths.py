@@ -17,7 +17,7 @@ _SAFE = "!$&'()*+,-./:;=@[]^_|~"
 def native(path: RemotePath, what: str = "path") -> str:
     """Return the clean form of an absolute path."""
     text = os.fspath(path)
-    if not isinstance(text, str):  # os.fspath may give bytes at run time
+    if type(text) is not str:  # os.fspath may give bytes at run time
         raise TypeError(f"{what} is {type(text).__name__}, and must be a str or a path")
     if not text.startswith("/"):
         raise ValueError(f"{what} {shown(text)} is not absolute: paths of the agent begin with /")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._link import Link
 
 _MAX_IDLE = 3  # how often in a row process/read may return nothing new although a later event was announced
+_KILLED_WITHIN = 5.0  # how long the end of a block waits for the exit of a process that it has killed
 _IDLE_WAIT = 1000  # how long the server then waits for something new, in milliseconds
 
 Signal = Literal[
@@ -449,7 +450,10 @@ class Process:
             if self._exit is None and self.core.failure is None:
                 try:
                     await self.kill()
-                except DisconnectedError:
+                    async with asyncio.timeout(_KILLED_WITHIN):
+                        while self._exit is None and not self._ended:
+                            await self._changes.wait()
+                except (DisconnectedError, builtins.TimeoutError):
                     pass
         self.close()
 
@@ -542,9 +546,10 @@ class Process:
         waiting = iter(events)
         while True:
             event = next(waiting, None)
+            if event is None and failure is None:
+                event = self._order.next()
             if event is None:
-                if failure is not None or (event := self._order.next()) is None:
-                    break
+                break
             self._note(event)
             self._order.publish(event)
             if event.seq > self._after:
@@ -634,9 +639,8 @@ class Process:
         if self._error is not None:
             raise again(self._error)
         if self._after and self.skipped > self._after:
-            error = GapError(self.id, self._after, self.skipped)
             self.close()
-            raise error
+            raise GapError(self.id, self._after, self.skipped)
 
 
 __all__ = ["Closed", "EndOfEvents", "Event", "Exited", "Output", "OutputReader", "Process", "Result", "Started"]

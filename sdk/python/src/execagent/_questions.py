@@ -6,6 +6,7 @@ Without a callback the answer is no. A callback that fails says no, too.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -146,13 +147,13 @@ class Questions:
     async def _ask(self, callback: Callback[T], question: T) -> Any:
         """Call a callback. Its failure is logged, and is None."""
         try:
-            if asyncio.iscoroutinefunction(callback) or asyncio.iscoroutinefunction(
-                getattr(callback, "__call__", None)  # noqa: B004
-            ):
+            if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
                 return await callback(question)
             # A function may wait for a user, and must not hold up the event loop.
-            answer = await asyncio.to_thread(callback, question)
-            return await answer if isinstance(answer, Awaitable) else answer
+            answer: object = await asyncio.to_thread(callback, question)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            return answer
         except Exception:
             _log.exception("a callback for a question of the agent has failed, so the answer is no")
             return None

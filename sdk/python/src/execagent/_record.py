@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from ._errors import ProtocolError, shown
+from ._guards import is_list, is_table, is_texts
 from ._paths import from_uri
 
 MAX_MESSAGE = 64 << 20  # bytes of a message
@@ -70,9 +71,9 @@ def decode(message: bytes) -> dict[str, Any]:
         raise ProtocolError(f"a message is nested too deeply: {shown(message)}") from None
     except ValueError as error:
         raise ProtocolError(f"a message is not JSON: {error}: {shown(message)}") from None
-    if not isinstance(value, dict):
+    if not is_table(value):
         raise ProtocolError(f"a message is not a JSON object: {shown(message)}")
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def output_of(message: bytes) -> tuple[str, int, str, bytes] | None:
@@ -99,9 +100,9 @@ class Record:
 
     def __init__(self, where: str, value: object) -> None:
         self.where = where
-        if not isinstance(value, dict):
+        if not is_table(value):
             raise ProtocolError(f"{where}: {shown(value)} is not an object")
-        self.members = cast("dict[str, Any]", value)
+        self.members = value
 
     def wrong(self, name: str, want: str) -> ProtocolError:
         """Return the error about a member."""
@@ -167,9 +168,9 @@ class Record:
     def array(self, name: str) -> list[Any]:
         """Return a list."""
         value = self.members.get(name)
-        if not isinstance(value, list):
+        if not is_list(value):
             raise self.wrong(name, "a list")
-        return cast("list[Any]", value)
+        return value
 
     def records(self, name: str) -> Iterator[Record]:
         """Return the objects of a list."""
@@ -178,10 +179,10 @@ class Record:
 
     def texts(self, name: str) -> list[str]:
         """Return a list of texts."""
-        values = self.array(name)
-        if not all(type(value) is str for value in values):
+        value = self.members.get(name)
+        if not is_texts(value):
             raise self.wrong(name, "a list of texts")
-        return cast("list[str]", values)
+        return value
 
     def texts_or(self, name: str) -> list[str] | None:
         """Return a list of texts that may be absent or null."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _wire as wire
 from ._errors import NotADirectoryError, NotFoundError, RpcError, UnsupportedError, shown
+from ._guards import is_texts
 from ._paths import native, uri
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ def _words(value: Words) -> tuple[str, ...]:
 class EnvPolicy:
     """Which variables a command inherits from the agent. ``env`` of the command is added to them.
 
-    ``inherit`` is ``core`` (those that any program needs), ``all`` or ``none``. Names with KEY, SECRET or TOKEN are left
-    out, unless ``ignore_default_excludes``. Patterns have * and ?, and compare without case.
+    ``inherit`` is ``core`` (those that any program needs), ``all`` or ``none``. Names with KEY, SECRET or TOKEN are
+    left out, unless ``ignore_default_excludes``. Patterns have * and ?, and compare without case.
     """
 
     inherit: Literal["core", "all", "none"] = "core"
@@ -165,7 +166,7 @@ class Sandbox:
             if isinstance(value, bool):
                 continue
             words = _words(cast("Words", value))
-            if not all(isinstance(word, str) and word for word in words):
+            if not all(type(word) is str and word for word in words):
                 raise ValueError(f"{each.name} is empty, or not a text")
             object.__setattr__(self, each.name, words)
         if self.read_only and self.workspace:
@@ -247,6 +248,7 @@ def parse_network(values: Sequence[str]) -> _Network:
 
 
 _LISTS = ("include", "write", "read", "deny", "socket", "device", "allow", "env")
+_PATH_LISTS = ("write", "read", "deny", "socket", "device")
 
 
 def _profiles(names: Sequence[str]) -> list[tuple[str, dict[str, list[str]]]]:
@@ -286,11 +288,11 @@ def _profile(name: str) -> dict[str, list[str]]:
     for key, value in values.items():
         if key not in profile:
             raise ValueError(f"profile {name}: unknown key {shown(key)}, expected one of {', '.join(_LISTS)}")
-        if not isinstance(value, list) or not all(isinstance(word, str) and word for word in cast("list[Any]", value)):
+        if not is_texts(value) or "" in value:
             raise ValueError(f"profile {name}: {key} is not a list of texts")
-        profile[key] = cast("list[str]", value)
-        for word in profile[key]:
-            if key in ("write", "read", "deny", "socket", "device") and not word.startswith(("/", "~/")) and word != "~":
+        profile[key] = value
+        for word in value if key in _PATH_LISTS else ():
+            if not word.startswith(("/", "~/")) and word != "~":
                 raise ValueError(f"profile {name}: {key}: {shown(word)} does not begin with / or ~/")
     return profile
 

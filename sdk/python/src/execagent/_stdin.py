@@ -31,11 +31,10 @@ _CALM = 16  # after so many requests without a refusal the next ones get twice a
 
 def bytes_of(data: Data) -> memoryview:
     """Return data of a caller as bytes. A text is sent as UTF-8."""
-    if isinstance(data, str):
-        data = data.encode()
-    elif not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"data is {type(data).__name__}, and must be bytes or str")
-    return memoryview(data).cast("B")
+    try:
+        return memoryview(data.encode() if isinstance(data, str) else data).cast("B")
+    except TypeError:
+        raise TypeError(f"data is {type(data).__name__}, and must be bytes or str") from None
 
 
 def base64_of(data: memoryview | bytes) -> str:

@@ -15,6 +15,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ._errors import ProtocolError, printable, shown
 
@@ -33,6 +34,12 @@ _FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, err
 _BEGIN, _END = "EXECAGENT.begin", "EXECAGENT.end"
 _SUM, _CHANGED = "EXECAGENT.sha256", "changed"
 _SIZE, _EXTENTS = "EXECAGENT.size", "EXECAGENT.extents"
+
+
+class _Sum(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+    def digest(self) -> bytes: ...
+    def hexdigest(self) -> str: ...
 
 
 class CutError(Exception):
@@ -215,8 +222,8 @@ class Sender(_Omits):
             whole, rest = divmod(abs(info.st_mtime_ns), 1_000_000_000)
             sign = b"-" if info.st_mtime_ns < 0 else b""
             records["mtime"] = sign + (b"%d.%09d" % (whole, rest)).rstrip(b"0").rstrip(b".")
-        for key, number, bound in (("size", size, 1 << 33), ("uid", info.st_uid, 1 << 21), ("gid", info.st_gid, 1 << 21)):
-            if number >= bound:
+        for key, number, digits in (("size", size, 11), ("uid", info.st_uid, 7), ("gid", info.st_gid, 7)):
+            if number >= 8**digits:
                 records[key] = str(number).encode()
         mode = info.st_mode & 0o777
         if kind == b"5":
@@ -321,10 +328,10 @@ class Sender(_Omits):
         self._finish(sum256, whole)
         return whole
 
-    def _finish(self, sum256: hashlib._Hash, whole: bool) -> None:
+    def _finish(self, sum256: _Sum, whole: bool) -> None:
         self._global({_SUM: sum256.hexdigest().encode() if whole else _CHANGED.encode()})
 
-    def _rest(self, file: int, path: str, left: int, sum256: hashlib._Hash, whole: bool) -> bool:
+    def _rest(self, file: int, path: str, left: int, sum256: _Sum, whole: bool) -> bool:
         """Send the next bytes of a file. If it is shorter than it was, zeros follow, and the result is false."""
         while left > 0:
             self.check()
@@ -418,7 +425,7 @@ class _Stream:
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._more = read
-        self._held = b""
+        self._held: bytes = b""
         self._at = 0
         self._left = 0  # of the content of the entry
         self._pad = 0
@@ -575,7 +582,7 @@ class _NewFile:
     temp: bytes = b""
     fd: int = -1
     filled: int = 0
-    sum256: hashlib._Hash = field(default_factory=hashlib.sha256)
+    sum256: _Sum = field(default_factory=hashlib.sha256)
 
 
 class Receiver(_Omits):

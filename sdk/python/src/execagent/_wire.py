@@ -1,6 +1,8 @@
 # Generated from protocol/contract/contract.txt by `go generate ./protocol/contract`. Do not edit.
 # docs/contract/README.md has all of it with descriptions.
-from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 VERSION: Final = 1
 
@@ -125,13 +127,11 @@ FLAG_OF: Final[dict[str, str]] = {
     "socket/resume": "socketForward",
     "socket/close": "socketForward",
     "socket/data": "socketForward",
-    "capabilityRoots/discoverV1": "capabilityDiscoverySandbox",
     "capabilities/discoverV2": "capabilityDiscoveryV2",
 }
 
 # What a client does that has lost the connection before the answer.
-Repeat: TypeAlias = Literal["safe", "same", "never", "reopen"]
-REPEAT_OF: Final[dict[str, Repeat]] = {
+REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "initialize": "safe",
     "environment/info": "safe",
     "environment/status": "safe",
@@ -176,1368 +176,1227 @@ REPEAT_OF: Final[dict[str, Repeat]] = {
     "capabilities/discoverV2": "safe",
 }
 
-
-# A message with an id and a method.
-class RequestMessage(TypedDict):
-    id: 'RequestId'
-    method: str
-    # Those of the method.
-    params: NotRequired[Any]
-    # Accepted and not used.
-    trace: NotRequired['Trace | None']
-
-
-# A message with a method and no id.
-class NotificationMessage(TypedDict):
-    method: str
-    params: NotRequired[Any]
-
-
-# The answer to a request that succeeded.
-class ResultMessage(TypedDict):
-    id: 'RequestId'
-    # That of the method.
-    result: Any
-
-
-# The answer to a request that failed, or to a message that could not be read.
-class ErrorMessage(TypedDict):
-    id: 'RequestId'
-    error: 'ErrorObject'
-
-
-# W3C trace context.
-class Trace(TypedDict):
-    traceparent: NotRequired[str | None]
-    tracestate: NotRequired[str | None]
-
-
-# The id of a request: a string of any length, or a signed integer of 64 bits. The answer has it as
-# it was sent. It is -1 in the answer to a message that could not be read.
-RequestId: TypeAlias = str | int
-
-
-# The member `error` of an answer.
-class ErrorObject(TypedDict):
-    # What a client decides by. -32600: wrong state, unknown or used id, limit, or a path that may
-    # not be used. -32601: unknown method. -32602: wrong params. -32603: another failure. -32004: no
-    # such file or handle. -32010: the session has a connection.
-    code: int
-    # One or several lines for people.
-    message: str
-    # More about the error.
-    data: NotRequired['ErrorData | None']
-
-
-# More about an error. Servers may add members.
-class ErrorData(TypedDict):
-    # Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
-    # sandboxPreparation, sandboxUnavailable.
-    kind: NotRequired[str]
-    # execPolicy: rules do not allow the command. busy: too many requests wait; nothing was done,
-    # and the request may be sent again. memory: the agent has too little memory for the answer.
-    # Known: execPolicy, busy, memory.
-    reason: NotRequired[str]
-    # With execPolicy, the rules that matched, as in ExecApprovalParams.
-    matchedRules: NotRequired[Any]
-
-
-# Params of a method that has none. They may also be absent or null. No member is allowed.
-class EmptyParams(TypedDict):
-    pass
-
-
-# The result of a method that has none.
-class Empty(TypedDict):
-    pass
-
-
-class InitializeParams(TypedDict):
-    # The client's name for itself. Other clients and the log of the agent see it.
-    clientName: str
-    # Resume this session. null or absent: a new one. A session is kept for a while after it has
-    # lost its connection.
-    resumeSessionId: NotRequired[str | None]
-    # Open the caller's session of this name. If there is none, make it. Only with namedSessions.
-    sessionName: NotRequired['SessionName | None']
-    # Make no session: an unknown name is an error. Absent: false. Only with namedSessions.
-    existing: NotRequired[bool | None]
-    # Take a session with a name from the client that is attached to it. Absent: false. Only with
-    # namedSessions.
-    take: NotRequired[bool | None]
-    # For how many milliseconds the session is kept while nothing holds it: no connection and, with
-    # a name, no process. The agent may cut it. Only with namedSessions.
-    retainMs: NotRequired[int | None]
-    # The client answers `process/execApproval`. Absent: false. Only with subcommandApprovals.
-    subcommandApprovals: NotRequired[bool | None]
-    # The client wants `refusals` of its processes. Absent: false. Only with refusals.
-    refusals: NotRequired[bool | None]
-
-
-# The name of a session: ASCII letters, digits, dots, underscores and dashes, the first a letter or
-# digit.
-SessionName: TypeAlias = str
-
-
-class InitializeResult(TypedDict):
-    # The id to resume the session with.
-    sessionId: str
-    # If it is absent, the client asks by `environment/info`.
-    environmentInfo: NotRequired['EnvironmentInfo']
-    # Present if the session has a name, or `retainMs` was given. Only with namedSessions.
-    session: NotRequired['OpenedSession']
-
-
-# The session of a client.
-class OpenedSession(TypedDict):
-    # Absent for a session without a name.
-    name: NotRequired[str]
-    # Whether this initialize has made the session.
-    created: bool
-    # For how long the session is kept while nothing holds it.
-    retainMs: int
-
-
-# The machine that the agent runs on.
-class EnvironmentInfo(TypedDict):
-    # The user's shell.
-    shell: 'Shell'
-    # The version of the agent.
-    executorVersion: str
-    # Names the build of the agent, and nothing else.
-    providerId: str
-    # The working directory of the agent.
-    cwd: NotRequired[str]
-    userHomeDir: NotRequired[str]
-    # `linux`.
-    platformOs: str
-    # Directories that the client should put first in PATH.
-    prependPathDirs: list[str]
-    temporaryDirectories: list[str]
-    tempDir: str
-    capabilities: 'Capabilities'
-
-
-class Shell(TypedDict):
-    # One of zsh, bash, powershell, sh and cmd.
-    name: str
-    # A native path, not a URI.
-    path: str
-
-
-# What a server knows beyond the methods that every server has. A client asks for a flag before it
-# uses what the flag stands for. A missing flag is false.
-class Capabilities(TypedDict):
-    # `networkProxy` in `process/start`, and the questions and reports about it.
-    networkProxyLaunch: NotRequired[bool]
-    # `reviewDomains` of a proxy.
-    networkProxyReviewDomains: NotRequired[bool]
-    # `transparentTcp` of a proxy. It depends on the host.
-    networkProxyTransparentTcp: NotRequired[bool]
-    # `credentialMasking` of a proxy.
-    credentialMasking: NotRequired[bool]
-    # `credentialProviders` of a proxy.
-    credentialMaskingCustomProviders: NotRequired[bool]
-    # `sandbox` in `capabilityRoots/discoverV1`, and the method.
-    capabilityDiscoverySandbox: NotRequired[bool]
-    # `fs/watchMissing`.
-    fsWatchMissing: NotRequired[bool]
-    # `capabilities/discoverV2`.
-    capabilityDiscoveryV2: NotRequired[bool]
-    # `environmentConfig/read`.
-    environmentConfigRead: NotRequired[bool]
-    # `valueEnvVar` of a header.
-    httpHeaderEnvVars: NotRequired[bool]
-    # `sandbox` in `fs/open`.
-    sandboxedFileStreaming: NotRequired[bool]
-    # `fs/open` with the mode `replace`, and `fs/writeBlock`.
-    fileWriteStreaming: NotRequired[bool]
-    # `shellSnapshot` in `process/start`.
-    shellSnapshotV2: NotRequired[bool]
-    # A sandbox of Windows; false on Linux.
-    windowsMxc: NotRequired[bool]
-    # A promise about sandboxes of the reference on Linux.
-    linuxRootWritePreservesDevices: NotRequired[bool]
-    # A promise about sandboxes of the reference on Linux.
-    linuxApprovedRootWritePreservesRestrictions: NotRequired[bool]
-    # `process/resize`, and `rows` and `cols` in `process/start`.
-    processResize: NotRequired[bool]
-    # `process/closeStdin`.
-    processCloseStdin: NotRequired[bool]
-    # `process/list`.
-    processList: NotRequired[bool]
-    # Signals besides `interrupt`.
-    processSignals: NotRequired[bool]
-    # `fs/rename`.
-    fsRename: NotRequired[bool]
-    # `fs/watch`, `fs/unwatch` and `fs/changed`.
-    fsWatch: NotRequired[bool]
-    # `fs/applyPatch`.
-    fsApplyPatch: NotRequired[bool]
-    # Sessions with a name, `session/list`, `session/end`, and processes of other sessions.
-    namedSessions: NotRequired[bool]
-    # `builtin` in `process/start`.
-    processBuiltins: NotRequired[bool]
-    # `socket/open` and the other methods of sockets.
-    socketForward: NotRequired[bool]
-    # Questions about commands: `process/execApproval`.
-    subcommandApprovals: NotRequired[bool]
-    # Rules about HTTP requests in `domains` of a proxy.
-    networkRequestRules: NotRequired[bool]
-    # Entries of a sandbox that name UNIX sockets.
-    sandboxUnixSockets: NotRequired[bool]
-    # Entries of a sandbox that name devices.
-    sandboxDevices: NotRequired[bool]
-    # What was refused to a process.
-    refusals: NotRequired[bool]
-    # `opaque`, `forcedRm` and `enforce` in `execApproval`.
-    execApprovalEnforce: NotRequired[bool]
-    # The operator gives requests without a sandbox a default one.
-    sandboxDefault: NotRequired[bool]
-    # The operator lets no request exceed a ceiling.
-    sandboxCeiling: NotRequired[bool]
-    # The operator refuses requests that would not be confined.
-    sandboxRequired: NotRequired[bool]
-
-
-class StatusResult(TypedDict):
-    # `ready` is the only status. Known: ready.
-    status: str
-
-
-class ConfigReadParams(TypedDict):
-    cwd: str
-    # Each path is a list of TOML keys.
-    configPaths: list[list[str]]
-    requirementsPaths: list[list[str]]
-
-
-class ConfigReadResult(TypedDict):
-    userHomeDir: str
-    codexHomeDir: str
-    hostname: str
-    config: 'ConfigLayers'
-    requirements: 'ConfigLayers'
-
-
-# Configuration files in order of precedence, lowest first.
-class ConfigLayers(TypedDict):
-    layers: 'list[ConfigLayer]'
-    # Where a client puts layers that it has from elsewhere.
-    cloudInsertionIndex: int
-
-
-# The values of one file for the selected keys.
-class ConfigLayer(TypedDict):
-    source: str
-    baseDir: str
-    toml: str
-
-
-class SessionListParams(TypedDict):
-    pass
-
-
-class SessionListResult(TypedDict):
-    sessions: 'list[ListedSession]'
-
-
-# A session that has a name.
-class ListedSession(TypedDict):
-    sessionId: str
-    name: str
-    # Whether a client is attached.
-    attached: bool
-    # The name of the client that is attached, or of the last one.
-    clientName: str
-    # Milliseconds since 1970.
-    createdAtMs: int
-    retainMs: int
-    # When the session ends, in milliseconds since 1970. Absent while something holds it.
-    expiresAtMs: NotRequired[int]
-    # How many processes of it run, or still have output.
-    running: int
-    # How many processes of it have closed.
-    ended: int
-
-
-class SessionParams(TypedDict):
-    sessionId: str
-
-
-class TakenNotification(TypedDict):
-    # The name of the other client.
-    clientName: str
-
-
-class StartParams(TypedDict):
-    # The client's choice, unique in the session.
-    processId: str
-    # For telemetry only.
-    metadata: NotRequired['StartMetadata | None']
-    # The program and its arguments. A program without a slash is looked up in the PATH of `env`.
-    argv: list[str]
-    # The working directory.
-    cwd: str
-    # What the process inherits from the agent's environment. Absent: nothing, `env` is all.
-    envPolicy: NotRequired['EnvPolicy | None']
-    # Lets a login shell skip its startup files. Only with shellSnapshotV2.
-    shellSnapshot: NotRequired['ShellSnapshot | None']
-    # The environment, on top of what is inherited.
-    env: dict[str, str]
-    # Run in a terminal: all output has the stream `pty`.
-    tty: bool
-    # The size of the terminal. Absent: 24. Only with processResize.
-    rows: NotRequired[int | None]
-    # Absent: 80. Only with processResize.
-    cols: NotRequired[int | None]
-    # Give the process a pipe as stdin. Without it and without `tty`, stdin is /dev/null. Absent:
-    # false.
-    pipeStdin: NotRequired[bool]
-    # Rules of the client about commands. The stricter decision of these and of the operator's rules
-    # holds. Only with subcommandApprovals.
-    execApproval: NotRequired['ExecApproval | None']
-    # The argv[0] that the program sees.
-    arg0: NotRequired[str | None]
-    # Confines the process.
-    sandbox: NotRequired['Sandbox | None']
-    # Leave the process no network but the proxy. Absent: false.
-    enforceManagedNetwork: NotRequired[bool]
-    # argv[0] names a tool of the agent's own, such as `copy`. Absent: false. Only with
-    # processBuiltins.
-    builtin: NotRequired[bool]
-    # Checked, but without effect on Linux.
-    managedNetwork: NotRequired['ManagedNetwork | None']
-    # Gives the process a proxy of its own. Only with networkProxyLaunch.
-    networkProxy: NotRequired['NetworkProxy | None']
-
-
-class StartMetadata(TypedDict):
-    threadId: NotRequired[str | None]
-    toolCallId: NotRequired[str | None]
-
-
-# Which variables a process inherits from the agent. Patterns have `*` and `?` and ignore case.
-class EnvPolicy(TypedDict):
-    # What to begin with: a few well-known names, everything, or nothing.
-    inherit: Literal["core", "all", "none"]
-    # Keep names that contain KEY, SECRET or TOKEN.
-    ignoreDefaultExcludes: bool
-    # Patterns of names to drop.
-    exclude: list[str]
-    # Variables to add.
-    set: dict[str, str]
-    # If it is not empty, keep only names that match one of these patterns.
-    includeOnly: list[str]
-
-
-# Runs the startup files of a login shell once, and not for each command.
-class ShellSnapshot(TypedDict):
-    # Requests share a snapshot only with the same scope.
-    scopeId: str
-    shell: 'Shell'
-
-
-# Rules of the client about commands.
-class ExecApproval(TypedDict):
-    rules: NotRequired['list[RuleFile] | None']
-    # The decision about commands that no rule matches. Absent: "allow".
-    unmatched: NotRequired['CommandDecision | None']
-    # The decision about scripts that cannot be taken apart. Absent: as `unmatched`. Only with
-    # execApprovalEnforce.
-    opaque: NotRequired['CommandDecision | None']
-    # The decision about `rm -f` that no rule matches. Absent: "allow". Only with
-    # execApprovalEnforce.
-    forcedRm: NotRequired['CommandDecision | None']
-    # Judge only the command, or each program that it executes. Absent: `tree` if the agent can.
-    # Only with execApprovalEnforce.
-    enforce: NotRequired[Literal["start", "tree"] | None]
-    # How long a question waits for its answer. Absent: 120000.
-    timeoutMs: NotRequired[int | None]
-    # Which decisions are told by `process/execDecision`. Absent: "asked".
-    report: NotRequired[Literal["refused", "asked", "all"] | None]
-
-
-CommandDecision: TypeAlias = Literal["allow", "prompt", "forbidden"]
-
-
-class RuleFile(TypedDict):
-    # For messages.
-    name: str
-    # The rules, in the language of rule files.
-    text: str
-
-
-class StartResult(TypedDict):
-    processId: str
-    # `none` without a sandbox, `linuxSeccomp` with one. Known: none, linuxSeccomp.
-    sandboxType: str
-    # What confines the process. Present if the request had a sandbox.
-    sandboxLayers: NotRequired[list[str]]
-    # `advisory`: the process has a proxy, but could go past it. Known: advisory.
-    network: NotRequired[str]
-    # `pending`: the client is asked first, and the process starts after its answer. Known: pending.
-    approval: NotRequired[str]
-
-
-class ReadParams(TypedDict):
-    processId: str
-    # Only what has a greater number. Absent: everything that is kept. Absent: 0.
-    afterSeq: NotRequired[int | None]
-    # A budget: the first chunk always comes, another one only if all fit.
-    maxBytes: NotRequired[int | None]
-    # For how long to wait if there is nothing to tell. Absent: no wait.
-    waitMs: NotRequired[int | None]
-    # Another session of the caller's. Only with namedSessions.
-    sessionId: NotRequired[str | None]
-    # Say when each chunk was read. Absent: false. Only with namedSessions.
-    timestamps: NotRequired[bool | None]
-    # Send no chunks, and wait only for the exit. Absent: false. Only with namedSessions.
-    exitOnly: NotRequired[bool | None]
-
-
-class ReadResult(TypedDict):
-    chunks: 'list[OutputChunk]'
-    # The next read asks for what comes after nextSeq - 1.
-    nextSeq: int
-    exited: bool
-    # 128 + n after signal n. null: it still runs.
-    exitCode: int | None
-    # Nothing more comes.
-    closed: bool
-    failure: str | None
-    # The process may have failed because of its sandbox.
-    sandboxDenied: bool
-    # Only with refusals.
-    refusals: NotRequired['Refusals']
-
-
-# A piece of output, as it was read from the process.
-class OutputChunk(TypedDict):
-    # One counter counts output, exit and close, from 1 and without a gap.
-    seq: int
-    stream: 'OutputStream'
-    chunk: str
-    # When it was read, in milliseconds since 1970, if `timestamps` was set. Only with
-    # namedSessions.
-    atMs: NotRequired[int]
-
-
-OutputStream: TypeAlias = Literal["stdout", "stderr", "pty"]
-
-
-# What was refused to a process, as far as that is known.
-class Refusals(TypedDict):
-    list: 'list[Refusal]'
-    # How many are not in the list.
-    more: NotRequired[int | None]
-    # What the sandbox allows, if nothing is known of a refusal and the process has failed. For a
-    # model.
-    note: NotRequired[str | None]
-
-
-class Refusal(TypedDict):
-    # Known: file, socket, network, program, limit, ceiling.
-    layer: str
-    # Such as read, write, create, connect to, execute.
-    operation: str
-    # The path, the host with its port, or the program.
-    subject: str
-    # The rule that has refused it, or its justification.
-    reason: str
-    # What would have to be allowed. Absent: nothing would help.
-    needs: NotRequired[str | None]
-    # The path, host or request of `needs`.
-    at: NotRequired[str | None]
-    times: NotRequired[int | None]
-    # All of it in one line, for a model.
-    text: str
-
-
-class WriteParams(TypedDict):
-    processId: str
-    chunk: str
-    # The client's choice. A write with the same id is done once.
-    writeId: str
-
-
-class WriteResult(TypedDict):
-    # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is none.
-    # stdinClosed: it has no stdin. starting: try again later.
-    status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
-
-
-class ProcessParams(TypedDict):
-    processId: str
-
-
-class SignalParams(TypedDict):
-    # Another session of the caller's. Only with namedSessions.
-    sessionId: NotRequired[str | None]
-    processId: str
-    signal: 'Signal'
-
-
-# Servers without processSignals know `interrupt` only.
-Signal: TypeAlias = Literal["interrupt", "hangup", "quit", "terminate", "kill", "user1", "user2", "stop", "continue", "windowChange"]
-
-
-class TerminateParams(TypedDict):
-    # Another session of the caller's. Only with namedSessions.
-    sessionId: NotRequired[str | None]
-    processId: str
-
-
-class TerminateResult(TypedDict):
-    # Whether the process had not exited. false for an unknown one.
-    running: bool
-
-
-class ResizeParams(TypedDict):
-    processId: str
-    rows: int
-    cols: int
-
-
-class ListParams(TypedDict):
-    # Another session of the caller's. Only with namedSessions.
-    sessionId: NotRequired[str | None]
-
-
-class ListResult(TypedDict):
-    processes: 'list[ListedProcess]'
-
-
-# A process that runs, or is kept.
-class ListedProcess(TypedDict):
-    processId: str
-    argv: list[str]
-    pid: int
-    tty: bool
-    startedAtMs: int
-    exited: bool
-    exitCode: int | None
-    exitedAtMs: NotRequired[int]
-    closed: bool
-    nextSeq: int
-    sandboxLayers: NotRequired[list[str]]
-
-
-class OutputNotification(TypedDict):
-    processId: str
-    seq: int
-    stream: 'OutputStream'
-    chunk: str
-
-
-class ExitedNotification(TypedDict):
-    processId: str
-    seq: int
-    # 128 + n after signal n.
-    exitCode: int
-    # The process may have failed because of its sandbox. Absent: false.
-    sandboxDenied: NotRequired[bool | None]
-    # Only with refusals.
-    refusals: NotRequired['Refusals | None']
-
-
-class ClosedNotification(TypedDict):
-    processId: str
-    seq: int
-
-
-class ExecApprovalParams(TypedDict):
-    processId: str
-    # Of this question alone. A question that is asked again, after the client has come back, keeps
-    # it.
-    approvalId: str
-    # The command of `process/start`, or a program that it executes. Known: start, exec.
-    kind: str
-    argv: list[str]
-    # argv is only the beginning of the command. Absent: false.
-    truncated: NotRequired[bool]
-    # The program; empty if there is none.
-    exe: str
-    cwd: str
-    # Absent for a process that was not started yet.
-    pid: NotRequired[int | None]
-    ppid: NotRequired[int | None]
-    reason: str
-    # A list of {"prefixRuleMatch":{matchedPrefix, decision, resolvedProgram?, justification?}} and
-    # {"heuristicsRuleMatch":{command, decision}}.
-    matchedRules: Any
-    # The beginning of a command that a rule could allow.
-    proposedPrefix: NotRequired[list[str] | None]
-    # The number of the last event of the process before the question.
-    afterSeq: int
-    timeoutMs: int
-
-
-class ExecApprovalAnswer(TypedDict):
-    # acceptForProcess: also the same command again, of this process. decline: refuse it. cancel:
-    # refuse it, and end the process. Any other word declines. Known: accept, acceptForProcess,
-    # decline, cancel.
-    decision: 'str | AcceptWithRule'
-
-
-# Accepts the command, and all commands of this process with the prefix.
-class AcceptWithRule(TypedDict):
-    acceptWithRule: 'CommandPrefix'
-
-
-class CommandPrefix(TypedDict):
-    prefix: list[str]
-
-
-class ExecApprovalClosed(TypedDict):
-    processId: str
-    approvalId: str
-    # Known: timeout, terminated, exited, disconnected, policyChanged.
-    reason: str
-
-
-class ExecDecision(TypedDict):
-    processId: str
-    # The question that was asked.
-    approvalId: NotRequired[str | None]
-    pid: NotRequired[int | None]
-    ppid: NotRequired[int | None]
-    exe: str
-    argv: list[str]
-    # Known: allow, forbidden.
-    decision: str
-    # Known: rule, heuristic, approval, memo.
-    source: str
-    # FILE:LINE:COLUMN of the rule, or `client` for a rule of the client.
-    rule: NotRequired[str | None]
-    # How many decisions before this one are not reported, because there were too many.
-    dropped: NotRequired[int | None]
-
-
-# What a request may do, whatever the agent may do. Without it the request is not confined.
-class Sandbox(TypedDict):
-    permissions: 'Permissions'
-    # What relative places are relative to. A process has its own `cwd` if this is absent.
-    cwd: NotRequired[str | None]
-    # The folders that the place `project_roots` stands for. Absent: [].
-    workspaceRoots: NotRequired[list[str]]
-    # Replaces `cwd` and `workspaceRoots`.
-    policyContext: NotRequired['PolicyContext | None']
-    # Without effect on Linux.
-    userHomeDir: NotRequired[str | None]
-    # Without effect on Linux.
-    temporaryDirectories: NotRequired[list[str] | None]
-    # Always needed; Linux clients send `disabled`.
-    windowsSandboxLevel: Literal["disabled", "restricted-token", "elevated", "mxc"]
-    # Without effect on Linux.
-    windowsSandboxProxySettingsMode: NotRequired[Literal["reconcile", "preserve"] | None]
-    # Without effect. Absent: false.
-    useLegacyLandlock: NotRequired[bool]
-    # Without effect on Linux.
-    windowsSandboxPrivateDesktop: NotRequired[bool | None]
-
-
-# What the places of a policy are relative to.
-class PolicyContext(TypedDict):
-    cwd: NotRequired[str | None]
-    # Absent: [].
-    workspaceRoots: NotRequired[list[str]]
-
-
-# A permission profile. Its members have snake case.
-Permissions: TypeAlias = 'ManagedPermissions | ExternalPermissions | DisabledPermissions'
-
-
-# The agent enforces the rules.
-class ManagedPermissions(TypedDict):
-    type: Literal["managed"]
-    file_system: 'FileSystemRules'
-    network: 'NetworkAccess'
-
-
-# Somebody else confines the files.
-class ExternalPermissions(TypedDict):
-    type: Literal["external"]
-    network: 'NetworkAccess'
-
-
-# No limits.
-class DisabledPermissions(TypedDict):
-    type: Literal["disabled"]
-
-
-NetworkAccess: TypeAlias = Literal["restricted", "enabled"]
-
-
-FileSystemRules: TypeAlias = 'RestrictedFiles | UnrestrictedFiles'
-
-
-# Only what an entry allows. The entry with the longest path decides.
-class RestrictedFiles(TypedDict):
-    type: Literal["restricted"]
-    entries: 'list[SandboxEntry]'
-    # How many levels deep patterns are looked for.
-    glob_scan_max_depth: NotRequired[int | None]
-
-
-class UnrestrictedFiles(TypedDict):
-    type: Literal["unrestricted"]
-
-
-SandboxEntry: TypeAlias = 'PlaceEntry | NamedEntry'
-
-
-# Gives a place an access.
-class PlaceEntry(TypedDict):
-    path: 'SandboxPath'
-    # deny and none are the same.
-    access: Literal["read", "write", "deny", "none"]
-    # skip: an entry whose path does not exist adds nothing.
-    missing_path_behavior: NotRequired[Literal["skip"] | None]
-
-
-# Lets a UNIX socket be connected to, or a device be used.
-class NamedEntry(TypedDict):
-    path: 'NamedObject'
-    access: Literal["write"]
-    missing_path_behavior: NotRequired[Literal["skip"] | None]
-
-
-SandboxPath: TypeAlias = 'PathPlace | PatternPlace | SpecialPath'
-
-
-class PathPlace(TypedDict):
-    type: Literal["path"]
-    path: str
-
-
-class PatternPlace(TypedDict):
-    type: Literal["glob_pattern"]
-    # Such as **/*.env. Patterns are only for deny.
-    pattern: str
-
-
-class SpecialPath(TypedDict):
-    type: Literal["special"]
-    value: 'SpecialPlace'
-
-
-SpecialPlace: TypeAlias = 'PlainPlace | ProjectRoots | UnknownPlace'
-
-
-# A place that depends on the request.
-class PlainPlace(TypedDict):
-    kind: Literal["root", "minimal", "current_working_directory", "tmpdir", "slash_tmp"]
-
-
-class ProjectRoots(TypedDict):
-    kind: Literal["project_roots"]
-    # A path below each root.
-    subpath: NotRequired[str | None]
-
-
-# A place that the agent does not know adds nothing.
-class UnknownPlace(TypedDict):
-    kind: Literal["unknown"]
-    path: str
-    subpath: NotRequired[str | None]
-
-
-class NamedObject(TypedDict):
-    # Only with the flags sandboxUnixSockets and sandboxDevices.
-    type: Literal["unix_socket", "device"]
-    path: str
-
-
-# A proxy for one process.
-class NetworkProxy(TypedDict):
-    proxy: 'ProxyParams'
-    # For telemetry only. Absent: {}.
-    auditMetadata: NotRequired['AuditMetadata']
-    # Goes into the placeholders of credentials.
-    environmentId: NotRequired[str | None]
-    executionId: NotRequired[str | None]
-    # Ask the client about hosts that `domains` does not decide, and wait that long. Absent: refuse
-    # them. 0 is refused.
-    policyDecisionTimeoutMs: NotRequired[int | None]
-
-
-# What the proxy lets through.
-class ProxyParams(TypedDict):
-    # Has to be true.
-    enabled: bool
-    # Offer SOCKS5, too.
-    enableSocks5: bool
-    # Send direct TCP connections through the proxy. It needs a sandbox. Absent: false. Only with
-    # networkProxyTransparentTcp.
-    transparentTcp: NotRequired[bool]
-    enableSocks5Udp: bool
-    # Let the proxy go through a proxy of the agent's environment.
-    allowUpstreamProxy: bool
-    # Allow UNIX sockets in the sandbox.
-    dangerouslyAllowAllUnixSockets: bool
-    # limited: only GET, HEAD and OPTIONS.
-    mode: Literal["limited", "full"]
-    # Patterns of hosts, or with networkRequestRules of requests, and what is decided about them.
-    domains: NotRequired[dict[str, Literal["none", "allow", "deny"]] | None]
-    unixSockets: NotRequired[dict[str, Literal["allow", "deny"]] | None]
-    # Treat local and private addresses as any other.
-    allowLocalBinding: bool
-    # Patterns of hosts about which the client is asked, although `domains` allows them. Absent: [].
-    # Only with networkProxyReviewDomains.
-    reviewDomains: NotRequired[list[str]]
-    # Give the process placeholders instead of credentials. The proxy puts the credentials back.
-    # Absent: false. Only with credentialMasking.
-    credentialMasking: NotRequired[bool]
-    # Absent: {}. Only with credentialMaskingCustomProviders.
-    credentialProviders: NotRequired['dict[str, CredentialProvider]']
-
-
-# Which variables hold a credential, and where it may go. Its members have snake case.
-class CredentialProvider(TypedDict):
-    # Names of variables.
-    env: NotRequired[list[str]]
-    # Regular expressions of the value.
-    patterns: NotRequired[list[str]]
-    url_prefixes: NotRequired[list[str]]
-    # A variable that holds a URL prefix.
-    url_prefix_from_env: NotRequired[str | None]
-    auth: NotRequired[list[Literal["bearer", "token", "basic", "header"]]]
-    header: NotRequired[str | None]
-    prefix: NotRequired[str | None]
-
-
-class AuditMetadata(TypedDict):
-    conversationId: NotRequired[str | None]
-    appVersion: NotRequired[str | None]
-    userAccountId: NotRequired[str | None]
-    authMode: NotRequired[str | None]
-    originator: NotRequired[str | None]
-    userEmail: NotRequired[str | None]
-    terminalType: NotRequired[str | None]
-    model: NotRequired[str | None]
-    slug: NotRequired[str | None]
-
-
-# For the sandbox of another system. Checked, but without effect on Linux.
-class ManagedNetwork(TypedDict):
-    loopbackPorts: NotRequired[list[int]]
-    # Absent: false.
-    allowLocalBinding: NotRequired[bool]
-    allowUnixSockets: NotRequired[list[str]]
-    # Absent: false.
-    dangerouslyAllowAllUnixSockets: NotRequired[bool]
-    # Needs the same in `networkProxy.proxy`. Absent: false.
-    transparentTcp: NotRequired[bool]
-
-
-class PolicyRequestParams(TypedDict):
-    processId: str
-    request: 'PolicyRequest'
-
-
-class PolicyRequest(TypedDict):
-    # Known: http, https_connect, socks5_tcp, socks5_udp.
-    protocol: str
-    # A name or an address, never a URL.
-    host: str
-    port: int
-    # Of an HTTP request, if the start of the process had a rule about requests. Only with
-    # networkRequestRules.
-    method: NotRequired[str | None]
-    # Without a query. One that was cut ends in "...". Only with networkRequestRules.
-    path: NotRequired[str | None]
-
-
-class PolicyAnswer(TypedDict):
-    decision: 'PolicyChoice'
-
-
-PolicyChoice: TypeAlias = 'AllowChoice | RefuseChoice'
-
-
-class AllowChoice(TypedDict):
-    type: Literal["allow"]
-
-
-class RefuseChoice(TypedDict):
-    # ask: refused, because somebody must be asked first.
-    type: Literal["deny", "ask"]
-    # The command reads it.
-    reason: str
-
-
-class PolicyDecision(TypedDict):
-    processId: str
-    # UTC, with milliseconds.
-    timestamp: str
-    # Known: domain, non_domain.
-    scope: str
-    # Known: allow, deny, ask.
-    decision: str
-    # Known: baseline_policy, decider, mode_guard, proxy_state.
-    source: str
-    reason: str
-    # Known: http, https_connect, socks5_tcp, socks5_udp.
-    protocol: str
-    host: str
-    port: int
-    # The HTTP method, CONNECT for a tunnel. Absent for SOCKS.
-    method: NotRequired[str | None]
-    # Only with networkRequestRules.
-    path: NotRequired[str | None]
-    # The process's end of its connection to the proxy.
-    client: str
-    # The client allowed a host that the list does not allow.
-    policyOverride: bool
-
-
-class HTTPRequestParams(TypedDict):
-    method: str
-    # An absolute http or https URL.
-    url: str
-    # Absent: [].
-    headers: NotRequired['list[HTTPRequestHeader]']
-    bodyBase64: NotRequired[str | None]
-    # For headers and body. Absent: no limit.
-    timeoutMs: NotRequired[int | None]
-    # Absent: "follow".
-    redirectPolicy: NotRequired[Literal["follow", "stop"]]
-    # The client's choice. The pieces of a stream have it.
-    requestId: str
-    # Send the body in `http/request/bodyDelta`. Absent: false.
-    streamResponse: NotRequired[bool]
-
-
-class HTTPRequestHeader(TypedDict):
-    name: str
-    value: str
-    # A variable of the agent's whose content is put behind `value`. Only with httpHeaderEnvVars.
-    valueEnvVar: NotRequired[str | None]
-
-
-class HTTPResponse(TypedDict):
-    status: int
-    # Names are in lower case.
-    headers: 'list[HTTPHeader]'
-    # Empty if the body is streamed.
-    bodyBase64: str
-
-
-class HTTPHeader(TypedDict):
-    name: str
-    value: str
-
-
-class HTTPBodyDelta(TypedDict):
-    requestId: str
-    # From 1.
-    seq: int
-    deltaBase64: str
-    done: bool
-    # Why the body has ended early.
-    error: NotRequired[str | None]
-
-
-# The path of a request.
-class PathParams(TypedDict):
-    path: str
-    # false: refuse links anywhere in the path. Absent: true.
-    followSymlinks: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class ReadFileResult(TypedDict):
-    dataBase64: str
-
-
-class WriteFileParams(TypedDict):
-    path: str
-    dataBase64: str
-    # false: refuse links anywhere in the path. Absent: true.
-    followSymlinks: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class CreateDirectoryParams(TypedDict):
-    path: str
-    # Make its parents too. What exists is no error then. Absent: true.
-    recursive: NotRequired[bool | None]
-    # Absent: true.
-    followSymlinks: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class FileMetadata(TypedDict):
-    isDirectory: bool
-    isFile: bool
-    # About the path itself.
-    isSymlink: bool
-    # Bytes.
-    size: int
-    # Milliseconds since 1970. 0: not known.
-    createdAtMs: int
-    modifiedAtMs: int
-
-
-class CanonicalizeResult(TypedDict):
-    path: str
-
-
-class ReadDirectoryResult(TypedDict):
-    entries: 'list[DirectoryEntry]'
-
-
-class DirectoryEntry(TypedDict):
-    # Bytes that are not UTF-8 become U+FFFD.
-    fileName: str
-    # Of a link's target.
-    isDirectory: bool
-    isFile: bool
-
-
-class WalkParams(TypedDict):
-    path: str
-    options: 'WalkOptions'
-    sandbox: NotRequired['Sandbox | None']
-
-
-class WalkOptions(TypedDict):
-    # 0 lists what is in the directory. At most 64.
-    maxDepth: int
-    # 1 to 10,000.
-    maxDirectories: int
-    # 1 to 50,000.
-    maxEntries: int
-    followDirectorySymlinks: bool
-    # List directories whose name begins with a dot, but do not enter them. Absent: false.
-    pruneHiddenDirectories: NotRequired[bool]
-
-
-class WalkResult(TypedDict):
-    entries: 'list[WalkEntry]'
-    # What could not be read.
-    errors: 'list[WalkError]'
-    # A limit was reached: there is more.
-    truncated: bool
-
-
-class WalkEntry(TypedDict):
-    path: str
-    kind: Literal["file", "directory"]
-
-
-class WalkError(TypedDict):
-    path: str
-    message: str
-
-
-class RemoveParams(TypedDict):
-    path: str
-    # Absent: true.
-    recursive: NotRequired[bool | None]
-    # A path that does not exist is no error. Absent: true.
-    force: NotRequired[bool | None]
-    # Absent: true.
-    followSymlinks: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class CopyParams(TypedDict):
-    sourcePath: str
-    destinationPath: str
-    recursive: bool
-    sandbox: NotRequired['Sandbox | None']
-
-
-class RenameParams(TypedDict):
-    sourcePath: str
-    destinationPath: str
-    # Replace what is at the destination. Absent: true.
-    replace: NotRequired[bool]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class ApplyPatchParams(TypedDict):
-    # Up to 16 MiB that name up to 1,024 files.
-    patch: str
-    # The folder of relative paths in the patch.
-    cwd: str
-    # Change nothing, and answer with a diff. Absent: false.
-    dryRun: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class ApplyPatchResult(TypedDict):
-    # What the tool would print.
-    output: str
-    # In the order of the patch.
-    changes: 'list[PatchedFile]'
-    # A unified diff, after a dry run.
-    diff: NotRequired[str]
-
-
-PatchedFile = TypedDict(
-    "PatchedFile",
-    {
-        "kind": Literal["added", "updated", "deleted"],
-        "path": str,
-        # The old path of a file that was moved.
-        "from": NotRequired[str],
-    },
-)
-
-
-class OpenParams(TypedDict):
-    # Up to 32 bytes.
-    handleId: str
-    path: str
-    # replace: make the file, or empty it. Absent: "read". Only with fileWriteStreaming.
-    mode: NotRequired[Literal["read", "replace"]]
-    # Only with sandboxedFileStreaming.
-    sandbox: NotRequired['Sandbox | None']
-
-
-class HandleParams(TypedDict):
-    handleId: str
-
-
-class ReadBlockParams(TypedDict):
-    handleId: str
-    offset: int
-    # 1 to 1,048,576 (-32600).
-    len: int
-
-
-class ReadBlockResult(TypedDict):
-    chunk: str
-    # The chunk is shorter than was asked for.
-    eof: bool
-
-
-class WriteBlockParams(TypedDict):
-    handleId: str
-    offset: int
-    # 1 to 1,048,576 bytes (-32600).
-    chunk: str
-
-
-class WatchMissingParams(TypedDict):
-    # Greater than all before on this connection, from 1.
-    watchId: int
-    # Up to 64 paths.
-    missing: list[str]
-    # A path that exists: the watch also fires when it changes.
-    present: NotRequired[str | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class WatchMissingResult(TypedDict):
-    # false: there is no watch, for example because a path exists.
-    watching: bool
-
-
-class MissingChangedNotification(TypedDict):
-    watchId: int
-
-
-class WatchParams(TypedDict):
-    # The client's choice, unique among the watches of the connection.
-    watchId: str
-    path: str
-    # With all directories below. Absent: false.
-    recursive: NotRequired[bool | None]
-    sandbox: NotRequired['Sandbox | None']
-
-
-class WatchResult(TypedDict):
-    # What is watched, without links.
-    path: str
-
-
-class UnwatchParams(TypedDict):
-    watchId: str
-
-
-class ChangedNotification(TypedDict):
-    watchId: str
-    changes: 'list[FileChange]'
-    # More has changed: look at all of the tree. Absent: false.
-    overflow: NotRequired[bool | None]
-
-
-FileChange: TypeAlias = 'PathChange | PathRenamed'
-
-
-class PathChange(TypedDict):
-    path: str
-    # created: what was there is gone, with all below it. modified: content, mode, owner or times.
-    kind: Literal["created", "modified", "removed"]
-
-
-PathRenamed = TypedDict(
-    "PathRenamed",
-    {
-        "path": str,
-        "kind": Literal["renamed"],
-        # Where it was, with all below it.
-        "from": str,
-    },
-)
-
-
-class SocketOpenParams(TypedDict):
-    # The client's choice, unique among the sockets of the session.
-    socketId: 'SocketId'
-    # tcp://HOST:PORT or unix:///PATH.
-    address: str
-    # How many bytes the agent sends before the client acknowledges the first of them. Absent:
-    # 1048576.
-    window: NotRequired[int | None]
-    # Connect as a command with this sandbox would.
-    sandbox: NotRequired['Sandbox | None']
-
-
-SocketId: TypeAlias = str
-
-
-class SocketWriteParams(TypedDict):
-    socketId: 'SocketId'
-    # How many bytes were sent before. The agent takes no byte twice.
-    offset: int
-    chunk: str
-    # Nothing follows. Absent: false.
-    eof: NotRequired[bool | None]
-
-
-class SocketReceived(TypedDict):
-    # How many bytes the agent has passed on in all.
-    received: int
-
-
-class SocketReceivedParams(TypedDict):
-    socketId: 'SocketId'
-    # How many bytes the client has in all.
-    received: int
-
-
-class SocketParams(TypedDict):
-    socketId: 'SocketId'
-
-
-class SocketData(TypedDict):
-    socketId: str
-    # How many bytes came before.
-    offset: int
-    chunk: str
-    # Nothing more comes. Absent: false.
-    eof: NotRequired[bool | None]
-    # Why nothing more can be read.
-    error: NotRequired[str | None]
-
-
-class DiscoverRootsParams(TypedDict):
-    # Up to 128.
-    roots: 'list[CapabilityRoot]'
-
-
-class CapabilityRoot(TypedDict):
-    # The client's choice. The answer repeats it.
-    id: str
-    path: str
-    sandbox: NotRequired['Sandbox | None']
-
-
-# In the order of the request.
-class DiscoverRootsResult(TypedDict):
-    roots: 'list[DiscoveredRoot]'
-
-
-# The files of one folder, as they are. With an error there is nothing else.
-class DiscoveredRoot(TypedDict):
-    id: str
-    # As it was sent.
-    path: str
-    plugin: 'PluginFiles | None'
-    skills: 'list[SkillFiles]'
-    namespaceManifests: 'list[DiscoveredFile]'
-    warnings: list[str]
-    error: str | None
-
-
-class DiscoveredFile(TypedDict):
-    path: str
-    contents: str
-
-
-# The manifest of a plugin, and the files that it names.
-class PluginFiles(TypedDict):
-    manifest: 'DiscoveredFile'
-    mcpConfig: 'DiscoveredFile | None'
-    appsConfig: 'DiscoveredFile | None'
-
-
-# A SKILL.md and its openai.yaml.
-class SkillFiles(TypedDict):
-    instructions: 'DiscoveredFile'
-    metadata: 'DiscoveredFile | None'
-
-
-class DiscoverInstalledParams(TypedDict):
-    cwd: str
-    # Unlike elsewhere, it needs a `cwd`.
-    sandbox: NotRequired['Sandbox | None']
-
-
-class DiscoverInstalledResult(TypedDict):
-    plugins: 'list[InstalledPlugin]'
-    # Of no plugin.
-    skills: 'list[InstalledSkill]'
-    warnings: list[str]
-
-
-class InstalledPlugin(TypedDict):
-    id: str
-    displayName: str
-    remotePluginId: str | None
-    version: str
-    root: str
-    files: 'PluginFiles'
-    skills: 'list[InstalledSkill]'
-
-
-# The front matter of a SKILL.md, and its openai.yaml.
-class InstalledSkill(TypedDict):
-    # NAMESPACE:NAME where there is a namespace.
-    name: str
-    description: str
-    shortDescription: str | None
-    path: str
-    # Where a skill of no plugin was found.
-    discoveryRoot: NotRequired['DiscoveryRoot']
-    dependencies: 'SkillDependencies | None'
-    policy: 'SkillPolicy | None'
-
-
-class DiscoveryRoot(TypedDict):
-    id: str
-    path: str
-
-
-class SkillDependencies(TypedDict):
-    tools: 'list[SkillTool]'
-
-
-class SkillTool(TypedDict):
-    type: str
-    value: str
-    description: str | None
-    transport: str | None
-    command: str | None
-    url: str | None
-    oauthCallbackPort: int | None
-
-
-class SkillPolicy(TypedDict):
-    allowImplicitInvocation: bool | None
-    products: list[str]
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return dict
+
+
+if TYPE_CHECKING:
+    from typing import NotRequired, TypeAlias, TypedDict
+
+    # A message with an id and a method.
+    class RequestMessage(TypedDict):
+        id: RequestId
+        method: str
+        # Those of the method.
+        params: NotRequired[Any]
+        # Accepted and not used.
+        trace: NotRequired[Trace | None]
+
+    # A message with a method and no id.
+    class NotificationMessage(TypedDict):
+        method: str
+        params: NotRequired[Any]
+
+    # The answer to a request that succeeded.
+    class ResultMessage(TypedDict):
+        id: RequestId
+        # That of the method.
+        result: Any
+
+    # The answer to a request that failed, or to a message that could not be read.
+    class ErrorMessage(TypedDict):
+        id: RequestId
+        error: ErrorObject
+
+    # W3C trace context.
+    class Trace(TypedDict):
+        traceparent: NotRequired[str | None]
+        tracestate: NotRequired[str | None]
+
+    # The id of a request: a string of any length, or a signed integer of 64 bits. The answer has it
+    # as it was sent. It is -1 in the answer to a message that could not be read.
+    RequestId: TypeAlias = str | int
+
+    # The member `error` of an answer.
+    class ErrorObject(TypedDict):
+        # What a client decides by. -32600: wrong state, unknown or used id, limit, or a path that
+        # may not be used. -32601: unknown method. -32602: wrong params. -32603: another failure.
+        # -32004: no such file or handle. -32010: the session has a connection.
+        code: int
+        # One or several lines for people.
+        message: str
+        # More about the error.
+        data: NotRequired[ErrorData | None]
+
+    # More about an error. Servers may add members.
+    class ErrorData(TypedDict):
+        # Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
+        # sandboxPreparation, sandboxUnavailable.
+        kind: NotRequired[str]
+        # execPolicy: rules do not allow the command. busy: too many requests wait; nothing was
+        # done, and the request may be sent again. memory: the agent has too little memory for the
+        # answer. Known: execPolicy, busy, memory.
+        reason: NotRequired[str]
+        # With execPolicy, the rules that matched, as in ExecApprovalParams.
+        matchedRules: NotRequired[Any]
+
+    # Params of a method that has none. They may also be absent or null. No member is allowed.
+    class EmptyParams(TypedDict):
+        pass
+
+    # The result of a method that has none.
+    class Empty(TypedDict):
+        pass
+
+    class InitializeParams(TypedDict):
+        # The client's name for itself. Other clients and the log of the agent see it.
+        clientName: str
+        # Resume this session. null or absent: a new one. A session is kept for a while after it has
+        # lost its connection.
+        resumeSessionId: NotRequired[str | None]
+        # Open the caller's session of this name. If there is none, make it. Only with
+        # namedSessions.
+        sessionName: NotRequired[SessionName | None]
+        # Make no session: an unknown name is an error. Absent: false. Only with namedSessions.
+        existing: NotRequired[bool | None]
+        # Take a session with a name from the client that is attached to it. Absent: false. Only
+        # with namedSessions.
+        take: NotRequired[bool | None]
+        # For how many milliseconds the session is kept while nothing holds it: no connection and,
+        # with a name, no process. The agent may cut it. Only with namedSessions.
+        retainMs: NotRequired[int | None]
+        # The client answers `process/execApproval`. Absent: false. Only with subcommandApprovals.
+        subcommandApprovals: NotRequired[bool | None]
+        # The client wants `refusals` of its processes. Absent: false. Only with refusals.
+        refusals: NotRequired[bool | None]
+
+    # The name of a session: ASCII letters, digits, dots, underscores and dashes, the first a letter
+    # or digit.
+    SessionName: TypeAlias = str
+
+    class InitializeResult(TypedDict):
+        # The id to resume the session with.
+        sessionId: str
+        # If it is absent, the client asks by `environment/info`.
+        environmentInfo: NotRequired[EnvironmentInfo]
+        # Present if the session has a name, or `retainMs` was given. Only with namedSessions.
+        session: NotRequired[OpenedSession]
+
+    # The session of a client.
+    class OpenedSession(TypedDict):
+        # Absent for a session without a name.
+        name: NotRequired[str]
+        # Whether this initialize has made the session.
+        created: bool
+        # For how long the session is kept while nothing holds it.
+        retainMs: int
+
+    # The machine that the agent runs on.
+    class EnvironmentInfo(TypedDict):
+        # The user's shell.
+        shell: Shell
+        # The version of the agent.
+        executorVersion: str
+        # Names the build of the agent, and nothing else.
+        providerId: str
+        # The working directory of the agent.
+        cwd: NotRequired[str]
+        userHomeDir: NotRequired[str]
+        # `linux`.
+        platformOs: str
+        # Directories that the client should put first in PATH.
+        prependPathDirs: list[str]
+        temporaryDirectories: list[str]
+        tempDir: str
+        capabilities: Capabilities
+
+    class Shell(TypedDict):
+        # One of zsh, bash, powershell, sh and cmd.
+        name: str
+        # A native path, not a URI.
+        path: str
+
+    # What a server knows beyond the methods that every server has. A client asks for a flag before
+    # it uses what the flag stands for. A missing flag is false.
+    class Capabilities(TypedDict):
+        # `networkProxy` in `process/start`, and the questions and reports about it.
+        networkProxyLaunch: NotRequired[bool]
+        # `reviewDomains` of a proxy.
+        networkProxyReviewDomains: NotRequired[bool]
+        # `transparentTcp` of a proxy. It depends on the host.
+        networkProxyTransparentTcp: NotRequired[bool]
+        # `credentialMasking` of a proxy.
+        credentialMasking: NotRequired[bool]
+        # `credentialProviders` of a proxy.
+        credentialMaskingCustomProviders: NotRequired[bool]
+        # `sandbox` in `capabilityRoots/discoverV1`.
+        capabilityDiscoverySandbox: NotRequired[bool]
+        # `fs/watchMissing`.
+        fsWatchMissing: NotRequired[bool]
+        # `capabilities/discoverV2`.
+        capabilityDiscoveryV2: NotRequired[bool]
+        # `environmentConfig/read`.
+        environmentConfigRead: NotRequired[bool]
+        # `valueEnvVar` of a header.
+        httpHeaderEnvVars: NotRequired[bool]
+        # `sandbox` in `fs/open`.
+        sandboxedFileStreaming: NotRequired[bool]
+        # `fs/open` with the mode `replace`, and `fs/writeBlock`.
+        fileWriteStreaming: NotRequired[bool]
+        # `shellSnapshot` in `process/start`.
+        shellSnapshotV2: NotRequired[bool]
+        # A sandbox of Windows; false on Linux.
+        windowsMxc: NotRequired[bool]
+        # A promise about sandboxes of the reference on Linux.
+        linuxRootWritePreservesDevices: NotRequired[bool]
+        # A promise about sandboxes of the reference on Linux.
+        linuxApprovedRootWritePreservesRestrictions: NotRequired[bool]
+        # `process/resize`, and `rows` and `cols` in `process/start`.
+        processResize: NotRequired[bool]
+        # `process/closeStdin`.
+        processCloseStdin: NotRequired[bool]
+        # `process/list`.
+        processList: NotRequired[bool]
+        # Signals besides `interrupt`.
+        processSignals: NotRequired[bool]
+        # `fs/rename`.
+        fsRename: NotRequired[bool]
+        # `fs/watch`, `fs/unwatch` and `fs/changed`.
+        fsWatch: NotRequired[bool]
+        # `fs/applyPatch`.
+        fsApplyPatch: NotRequired[bool]
+        # Sessions with a name, `session/list`, `session/end`, and processes of other sessions.
+        namedSessions: NotRequired[bool]
+        # `builtin` in `process/start`.
+        processBuiltins: NotRequired[bool]
+        # `socket/open` and the other methods of sockets.
+        socketForward: NotRequired[bool]
+        # Questions about commands: `process/execApproval`.
+        subcommandApprovals: NotRequired[bool]
+        # Rules about HTTP requests in `domains` of a proxy.
+        networkRequestRules: NotRequired[bool]
+        # Entries of a sandbox that name UNIX sockets.
+        sandboxUnixSockets: NotRequired[bool]
+        # Entries of a sandbox that name devices.
+        sandboxDevices: NotRequired[bool]
+        # What was refused to a process.
+        refusals: NotRequired[bool]
+        # `opaque`, `forcedRm` and `enforce` in `execApproval`.
+        execApprovalEnforce: NotRequired[bool]
+        # The operator gives requests without a sandbox a default one.
+        sandboxDefault: NotRequired[bool]
+        # The operator lets no request exceed a ceiling.
+        sandboxCeiling: NotRequired[bool]
+        # The operator refuses requests that would not be confined.
+        sandboxRequired: NotRequired[bool]
+
+    class StatusResult(TypedDict):
+        # `ready` is the only status. Known: ready.
+        status: str
+
+    class ConfigReadParams(TypedDict):
+        cwd: str
+        # Each path is a list of TOML keys.
+        configPaths: list[list[str]]
+        requirementsPaths: list[list[str]]
+
+    class ConfigReadResult(TypedDict):
+        userHomeDir: str
+        codexHomeDir: str
+        hostname: str
+        config: ConfigLayers
+        requirements: ConfigLayers
+
+    # Configuration files in order of precedence, lowest first.
+    class ConfigLayers(TypedDict):
+        layers: list[ConfigLayer]
+        # Where a client puts layers that it has from elsewhere.
+        cloudInsertionIndex: int
+
+    # The values of one file for the selected keys.
+    class ConfigLayer(TypedDict):
+        source: str
+        baseDir: str
+        toml: str
+
+    class SessionListParams(TypedDict):
+        pass
+
+    class SessionListResult(TypedDict):
+        sessions: list[ListedSession]
+
+    # A session that has a name.
+    class ListedSession(TypedDict):
+        sessionId: str
+        name: str
+        # Whether a client is attached.
+        attached: bool
+        # The name of the client that is attached, or of the last one.
+        clientName: str
+        # Milliseconds since 1970.
+        createdAtMs: int
+        retainMs: int
+        # When the session ends, in milliseconds since 1970. Absent while something holds it.
+        expiresAtMs: NotRequired[int]
+        # How many processes of it run, or still have output.
+        running: int
+        # How many processes of it have closed.
+        ended: int
+
+    class SessionParams(TypedDict):
+        sessionId: str
+
+    class TakenNotification(TypedDict):
+        # The name of the other client.
+        clientName: str
+
+    class StartParams(TypedDict):
+        # The client's choice, unique in the session.
+        processId: str
+        # For telemetry only.
+        metadata: NotRequired[StartMetadata | None]
+        # The program and its arguments. A program without a slash is looked up in the PATH of
+        # `env`.
+        argv: list[str]
+        # The working directory.
+        cwd: str
+        # What the process inherits from the agent's environment. Absent: nothing, `env` is all.
+        envPolicy: NotRequired[EnvPolicy | None]
+        # Lets a login shell skip its startup files. Only with shellSnapshotV2.
+        shellSnapshot: NotRequired[ShellSnapshot | None]
+        # The environment, on top of what is inherited.
+        env: dict[str, str]
+        # Run in a terminal: all output has the stream `pty`.
+        tty: bool
+        # The size of the terminal. Absent: 24. Only with processResize.
+        rows: NotRequired[int | None]
+        # Absent: 80. Only with processResize.
+        cols: NotRequired[int | None]
+        # Give the process a pipe as stdin. Without it and without `tty`, stdin is /dev/null.
+        # Absent: false.
+        pipeStdin: NotRequired[bool]
+        # Rules of the client about commands. The stricter decision of these and of the operator's
+        # rules holds. Only with subcommandApprovals.
+        execApproval: NotRequired[ExecApproval | None]
+        # The argv[0] that the program sees.
+        arg0: NotRequired[str | None]
+        # Confines the process.
+        sandbox: NotRequired[Sandbox | None]
+        # Leave the process no network but the proxy. Absent: false.
+        enforceManagedNetwork: NotRequired[bool]
+        # argv[0] names a tool of the agent's own, such as `copy`. Absent: false. Only with
+        # processBuiltins.
+        builtin: NotRequired[bool]
+        # Checked, but without effect on Linux.
+        managedNetwork: NotRequired[ManagedNetwork | None]
+        # Gives the process a proxy of its own. Only with networkProxyLaunch.
+        networkProxy: NotRequired[NetworkProxy | None]
+
+    class StartMetadata(TypedDict):
+        threadId: NotRequired[str | None]
+        toolCallId: NotRequired[str | None]
+
+    # Which variables a process inherits from the agent. Patterns have `*` and `?` and ignore case.
+    class EnvPolicy(TypedDict):
+        # What to begin with: a few well-known names, everything, or nothing.
+        inherit: Literal["core", "all", "none"]
+        # Keep names that contain KEY, SECRET or TOKEN.
+        ignoreDefaultExcludes: bool
+        # Patterns of names to drop.
+        exclude: list[str]
+        # Variables to add.
+        set: dict[str, str]
+        # If it is not empty, keep only names that match one of these patterns.
+        includeOnly: list[str]
+
+    # Runs the startup files of a login shell once, and not for each command.
+    class ShellSnapshot(TypedDict):
+        # Requests share a snapshot only with the same scope.
+        scopeId: str
+        shell: Shell
+
+    # Rules of the client about commands.
+    class ExecApproval(TypedDict):
+        rules: NotRequired[list[RuleFile] | None]
+        # The decision about commands that no rule matches. Absent: "allow".
+        unmatched: NotRequired[CommandDecision | None]
+        # The decision about scripts that cannot be taken apart. Absent: as `unmatched`. Only with
+        # execApprovalEnforce.
+        opaque: NotRequired[CommandDecision | None]
+        # The decision about `rm -f` that no rule matches. Absent: "allow". Only with
+        # execApprovalEnforce.
+        forcedRm: NotRequired[CommandDecision | None]
+        # Judge only the command, or each program that it executes. Absent: `tree` if the agent can.
+        # Only with execApprovalEnforce.
+        enforce: NotRequired[Literal["start", "tree"] | None]
+        # How long a question waits for its answer. Absent: 120000.
+        timeoutMs: NotRequired[int | None]
+        # Which decisions are told by `process/execDecision`. Absent: "asked".
+        report: NotRequired[Literal["refused", "asked", "all"] | None]
+
+    CommandDecision: TypeAlias = Literal["allow", "prompt", "forbidden"]
+
+    class RuleFile(TypedDict):
+        # For messages.
+        name: str
+        # The rules, in the language of rule files.
+        text: str
+
+    class StartResult(TypedDict):
+        processId: str
+        # `none` without a sandbox, `linuxSeccomp` with one. Known: none, linuxSeccomp.
+        sandboxType: str
+        # What confines the process. Present if the request had a sandbox.
+        sandboxLayers: NotRequired[list[str]]
+        # `advisory`: the process has a proxy, but could go past it. Known: advisory.
+        network: NotRequired[str]
+        # `pending`: the client is asked first, and the process starts after its answer. Known:
+        # pending.
+        approval: NotRequired[str]
+
+    class ReadParams(TypedDict):
+        processId: str
+        # Only what has a greater number. Absent: everything that is kept. Absent: 0.
+        afterSeq: NotRequired[int | None]
+        # A budget: the first chunk always comes, another one only if all fit.
+        maxBytes: NotRequired[int | None]
+        # For how long to wait if there is nothing to tell. Absent: no wait.
+        waitMs: NotRequired[int | None]
+        # Another session of the caller's. Only with namedSessions.
+        sessionId: NotRequired[str | None]
+        # Say when each chunk was read. Absent: false. Only with namedSessions.
+        timestamps: NotRequired[bool | None]
+        # Send no chunks, and wait only for the exit. Absent: false. Only with namedSessions.
+        exitOnly: NotRequired[bool | None]
+
+    class ReadResult(TypedDict):
+        chunks: list[OutputChunk]
+        # The next read asks for what comes after nextSeq - 1.
+        nextSeq: int
+        exited: bool
+        # 128 + n after signal n. null: it still runs.
+        exitCode: int | None
+        # Nothing more comes.
+        closed: bool
+        failure: str | None
+        # The process may have failed because of its sandbox.
+        sandboxDenied: bool
+        # Only with refusals.
+        refusals: NotRequired[Refusals]
+
+    # A piece of output, as it was read from the process.
+    class OutputChunk(TypedDict):
+        # One counter counts output, exit and close, from 1 and without a gap.
+        seq: int
+        stream: OutputStream
+        chunk: str
+        # When it was read, in milliseconds since 1970, if `timestamps` was set. Only with
+        # namedSessions.
+        atMs: NotRequired[int]
+
+    OutputStream: TypeAlias = Literal["stdout", "stderr", "pty"]
+
+    # What was refused to a process, as far as that is known.
+    class Refusals(TypedDict):
+        list: list[Refusal]
+        # How many are not in the list.
+        more: NotRequired[int | None]
+        # What the sandbox allows, if nothing is known of a refusal and the process has failed. For
+        # a model.
+        note: NotRequired[str | None]
+
+    class Refusal(TypedDict):
+        # Known: file, socket, network, program, limit, ceiling.
+        layer: str
+        # Such as read, write, create, connect to, execute.
+        operation: str
+        # The path, the host with its port, or the program.
+        subject: str
+        # The rule that has refused it, or its justification.
+        reason: str
+        # What would have to be allowed. Absent: nothing would help.
+        needs: NotRequired[str | None]
+        # The path, host or request of `needs`.
+        at: NotRequired[str | None]
+        times: NotRequired[int | None]
+        # All of it in one line, for a model.
+        text: str
+
+    class WriteParams(TypedDict):
+        processId: str
+        chunk: str
+        # The client's choice. A write with the same id is done once.
+        writeId: str
+
+    class WriteResult(TypedDict):
+        # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is
+        # none. stdinClosed: it has no stdin. starting: try again later.
+        status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
+
+    class ProcessParams(TypedDict):
+        processId: str
+
+    class SignalParams(TypedDict):
+        # Another session of the caller's. Only with namedSessions.
+        sessionId: NotRequired[str | None]
+        processId: str
+        signal: Signal
+
+    # Servers without processSignals know `interrupt` only.
+    Signal: TypeAlias = Literal["interrupt", "hangup", "quit", "terminate", "kill", "user1", "user2", "stop", "continue", "windowChange"]
+
+    class TerminateParams(TypedDict):
+        # Another session of the caller's. Only with namedSessions.
+        sessionId: NotRequired[str | None]
+        processId: str
+
+    class TerminateResult(TypedDict):
+        # Whether the process had not exited. false for an unknown one.
+        running: bool
+
+    class ResizeParams(TypedDict):
+        processId: str
+        rows: int
+        cols: int
+
+    class ListParams(TypedDict):
+        # Another session of the caller's. Only with namedSessions.
+        sessionId: NotRequired[str | None]
+
+    class ListResult(TypedDict):
+        processes: list[ListedProcess]
+
+    # A process that runs, or is kept.
+    class ListedProcess(TypedDict):
+        processId: str
+        argv: list[str]
+        pid: int
+        tty: bool
+        startedAtMs: int
+        exited: bool
+        exitCode: int | None
+        exitedAtMs: NotRequired[int]
+        closed: bool
+        nextSeq: int
+        sandboxLayers: NotRequired[list[str]]
+
+    class OutputNotification(TypedDict):
+        processId: str
+        seq: int
+        stream: OutputStream
+        chunk: str
+
+    class ExitedNotification(TypedDict):
+        processId: str
+        seq: int
+        # 128 + n after signal n.
+        exitCode: int
+        # The process may have failed because of its sandbox. Absent: false.
+        sandboxDenied: NotRequired[bool | None]
+        # Only with refusals.
+        refusals: NotRequired[Refusals | None]
+
+    class ClosedNotification(TypedDict):
+        processId: str
+        seq: int
+
+    class ExecApprovalParams(TypedDict):
+        processId: str
+        # Of this question alone. A question that is asked again, after the client has come back,
+        # keeps it.
+        approvalId: str
+        # The command of `process/start`, or a program that it executes. Known: start, exec.
+        kind: str
+        argv: list[str]
+        # argv is only the beginning of the command. Absent: false.
+        truncated: NotRequired[bool]
+        # The program; empty if there is none.
+        exe: str
+        cwd: str
+        # Absent for a process that was not started yet.
+        pid: NotRequired[int | None]
+        ppid: NotRequired[int | None]
+        reason: str
+        # A list of {"prefixRuleMatch":{matchedPrefix, decision, resolvedProgram?, justification?}}
+        # and {"heuristicsRuleMatch":{command, decision}}.
+        matchedRules: Any
+        # The beginning of a command that a rule could allow.
+        proposedPrefix: NotRequired[list[str] | None]
+        # The number of the last event of the process before the question.
+        afterSeq: int
+        timeoutMs: int
+
+    class ExecApprovalAnswer(TypedDict):
+        # acceptForProcess: also the same command again, of this process. decline: refuse it.
+        # cancel: refuse it, and end the process. Any other word declines. Known: accept,
+        # acceptForProcess, decline, cancel.
+        decision: str | AcceptWithRule
+
+    # Accepts the command, and all commands of this process with the prefix.
+    class AcceptWithRule(TypedDict):
+        acceptWithRule: CommandPrefix
+
+    class CommandPrefix(TypedDict):
+        prefix: list[str]
+
+    class ExecApprovalClosed(TypedDict):
+        processId: str
+        approvalId: str
+        # Known: timeout, terminated, exited, disconnected, policyChanged.
+        reason: str
+
+    class ExecDecision(TypedDict):
+        processId: str
+        # The question that was asked.
+        approvalId: NotRequired[str | None]
+        pid: NotRequired[int | None]
+        ppid: NotRequired[int | None]
+        exe: str
+        argv: list[str]
+        # Known: allow, forbidden.
+        decision: str
+        # Known: rule, heuristic, approval, memo.
+        source: str
+        # FILE:LINE:COLUMN of the rule, or `client` for a rule of the client.
+        rule: NotRequired[str | None]
+        # How many decisions before this one are not reported, because there were too many.
+        dropped: NotRequired[int | None]
+
+    # What a request may do, whatever the agent may do. Without it the request is not confined.
+    class Sandbox(TypedDict):
+        permissions: Permissions
+        # What relative places are relative to. A process has its own `cwd` if this is absent.
+        cwd: NotRequired[str | None]
+        # The folders that the place `project_roots` stands for. Absent: [].
+        workspaceRoots: NotRequired[list[str]]
+        # Replaces `cwd` and `workspaceRoots`.
+        policyContext: NotRequired[PolicyContext | None]
+        # Without effect on Linux.
+        userHomeDir: NotRequired[str | None]
+        # Without effect on Linux.
+        temporaryDirectories: NotRequired[list[str] | None]
+        # Always needed; Linux clients send `disabled`.
+        windowsSandboxLevel: Literal["disabled", "restricted-token", "elevated", "mxc"]
+        # Without effect on Linux.
+        windowsSandboxProxySettingsMode: NotRequired[Literal["reconcile", "preserve"] | None]
+        # Without effect. Absent: false.
+        useLegacyLandlock: NotRequired[bool]
+        # Without effect on Linux.
+        windowsSandboxPrivateDesktop: NotRequired[bool | None]
+
+    # What the places of a policy are relative to.
+    class PolicyContext(TypedDict):
+        cwd: NotRequired[str | None]
+        # Absent: [].
+        workspaceRoots: NotRequired[list[str]]
+
+    # A permission profile. Its members have snake case.
+    Permissions: TypeAlias = 'ManagedPermissions | ExternalPermissions | DisabledPermissions'
+
+    # The agent enforces the rules.
+    class ManagedPermissions(TypedDict):
+        type: Literal["managed"]
+        file_system: FileSystemRules
+        network: NetworkAccess
+
+    # Somebody else confines the files.
+    class ExternalPermissions(TypedDict):
+        type: Literal["external"]
+        network: NetworkAccess
+
+    # No limits.
+    class DisabledPermissions(TypedDict):
+        type: Literal["disabled"]
+
+    NetworkAccess: TypeAlias = Literal["restricted", "enabled"]
+
+    FileSystemRules: TypeAlias = 'RestrictedFiles | UnrestrictedFiles'
+
+    # Only what an entry allows. The entry with the longest path decides.
+    class RestrictedFiles(TypedDict):
+        type: Literal["restricted"]
+        entries: list[SandboxEntry]
+        # How many levels deep patterns are looked for.
+        glob_scan_max_depth: NotRequired[int | None]
+
+    class UnrestrictedFiles(TypedDict):
+        type: Literal["unrestricted"]
+
+    SandboxEntry: TypeAlias = 'PlaceEntry | NamedEntry'
+
+    # Gives a place an access.
+    class PlaceEntry(TypedDict):
+        path: SandboxPath
+        # deny and none are the same.
+        access: Literal["read", "write", "deny", "none"]
+        # skip: an entry whose path does not exist adds nothing.
+        missing_path_behavior: NotRequired[Literal["skip"] | None]
+
+    # Lets a UNIX socket be connected to, or a device be used.
+    class NamedEntry(TypedDict):
+        path: NamedObject
+        access: Literal["write"]
+        missing_path_behavior: NotRequired[Literal["skip"] | None]
+
+    SandboxPath: TypeAlias = 'PathPlace | PatternPlace | SpecialPath'
+
+    class PathPlace(TypedDict):
+        type: Literal["path"]
+        path: str
+
+    class PatternPlace(TypedDict):
+        type: Literal["glob_pattern"]
+        # Such as **/*.env. Patterns are only for deny.
+        pattern: str
+
+    class SpecialPath(TypedDict):
+        type: Literal["special"]
+        value: SpecialPlace
+
+    SpecialPlace: TypeAlias = 'PlainPlace | ProjectRoots | UnknownPlace'
+
+    # A place that depends on the request.
+    class PlainPlace(TypedDict):
+        kind: Literal["root", "minimal", "current_working_directory", "tmpdir", "slash_tmp"]
+
+    class ProjectRoots(TypedDict):
+        kind: Literal["project_roots"]
+        # A path below each root.
+        subpath: NotRequired[str | None]
+
+    # A place that the agent does not know adds nothing.
+    class UnknownPlace(TypedDict):
+        kind: Literal["unknown"]
+        path: str
+        subpath: NotRequired[str | None]
+
+    class NamedObject(TypedDict):
+        # Only with the flags sandboxUnixSockets and sandboxDevices.
+        type: Literal["unix_socket", "device"]
+        path: str
+
+    # A proxy for one process.
+    class NetworkProxy(TypedDict):
+        proxy: ProxyParams
+        # For telemetry only. Absent: {}.
+        auditMetadata: NotRequired[AuditMetadata]
+        # Goes into the placeholders of credentials.
+        environmentId: NotRequired[str | None]
+        executionId: NotRequired[str | None]
+        # Ask the client about hosts that `domains` does not decide, and wait that long. Absent:
+        # refuse them. 0 is refused.
+        policyDecisionTimeoutMs: NotRequired[int | None]
+
+    # What the proxy lets through.
+    class ProxyParams(TypedDict):
+        # Has to be true.
+        enabled: bool
+        # Offer SOCKS5, too.
+        enableSocks5: bool
+        # Send direct TCP connections through the proxy. It needs a sandbox. Absent: false. Only
+        # with networkProxyTransparentTcp.
+        transparentTcp: NotRequired[bool]
+        enableSocks5Udp: bool
+        # Let the proxy go through a proxy of the agent's environment.
+        allowUpstreamProxy: bool
+        # Allow UNIX sockets in the sandbox.
+        dangerouslyAllowAllUnixSockets: bool
+        # limited: only GET, HEAD and OPTIONS.
+        mode: Literal["limited", "full"]
+        # Patterns of hosts, or with networkRequestRules of requests, and what is decided about
+        # them.
+        domains: NotRequired[dict[str, Literal["none", "allow", "deny"]] | None]
+        unixSockets: NotRequired[dict[str, Literal["allow", "deny"]] | None]
+        # Treat local and private addresses as any other.
+        allowLocalBinding: bool
+        # Patterns of hosts about which the client is asked, although `domains` allows them. Absent:
+        # []. Only with networkProxyReviewDomains.
+        reviewDomains: NotRequired[list[str]]
+        # Give the process placeholders instead of credentials. The proxy puts the credentials back.
+        # Absent: false. Only with credentialMasking.
+        credentialMasking: NotRequired[bool]
+        # Absent: {}. Only with credentialMaskingCustomProviders.
+        credentialProviders: NotRequired[dict[str, CredentialProvider]]
+
+    # Which variables hold a credential, and where it may go. Its members have snake case.
+    class CredentialProvider(TypedDict):
+        # Names of variables.
+        env: NotRequired[list[str]]
+        # Regular expressions of the value.
+        patterns: NotRequired[list[str]]
+        url_prefixes: NotRequired[list[str]]
+        # A variable that holds a URL prefix.
+        url_prefix_from_env: NotRequired[str | None]
+        auth: NotRequired[list[Literal["bearer", "token", "basic", "header"]]]
+        header: NotRequired[str | None]
+        prefix: NotRequired[str | None]
+
+    class AuditMetadata(TypedDict):
+        conversationId: NotRequired[str | None]
+        appVersion: NotRequired[str | None]
+        userAccountId: NotRequired[str | None]
+        authMode: NotRequired[str | None]
+        originator: NotRequired[str | None]
+        userEmail: NotRequired[str | None]
+        terminalType: NotRequired[str | None]
+        model: NotRequired[str | None]
+        slug: NotRequired[str | None]
+
+    # For the sandbox of another system. Checked, but without effect on Linux.
+    class ManagedNetwork(TypedDict):
+        loopbackPorts: NotRequired[list[int]]
+        # Absent: false.
+        allowLocalBinding: NotRequired[bool]
+        allowUnixSockets: NotRequired[list[str]]
+        # Absent: false.
+        dangerouslyAllowAllUnixSockets: NotRequired[bool]
+        # Needs the same in `networkProxy.proxy`. Absent: false.
+        transparentTcp: NotRequired[bool]
+
+    class PolicyRequestParams(TypedDict):
+        processId: str
+        request: PolicyRequest
+
+    class PolicyRequest(TypedDict):
+        # Known: http, https_connect, socks5_tcp, socks5_udp.
+        protocol: str
+        # A name or an address, never a URL.
+        host: str
+        port: int
+        # Of an HTTP request, if the start of the process had a rule about requests. Only with
+        # networkRequestRules.
+        method: NotRequired[str | None]
+        # Without a query. One that was cut ends in "...". Only with networkRequestRules.
+        path: NotRequired[str | None]
+
+    class PolicyAnswer(TypedDict):
+        decision: PolicyChoice
+
+    PolicyChoice: TypeAlias = 'AllowChoice | RefuseChoice'
+
+    class AllowChoice(TypedDict):
+        type: Literal["allow"]
+
+    class RefuseChoice(TypedDict):
+        # ask: refused, because somebody must be asked first.
+        type: Literal["deny", "ask"]
+        # The command reads it.
+        reason: str
+
+    class PolicyDecision(TypedDict):
+        processId: str
+        # UTC, with milliseconds.
+        timestamp: str
+        # Known: domain, non_domain.
+        scope: str
+        # Known: allow, deny, ask.
+        decision: str
+        # Known: baseline_policy, decider, mode_guard, proxy_state.
+        source: str
+        reason: str
+        # Known: http, https_connect, socks5_tcp, socks5_udp.
+        protocol: str
+        host: str
+        port: int
+        # The HTTP method, CONNECT for a tunnel. Absent for SOCKS.
+        method: NotRequired[str | None]
+        # Only with networkRequestRules.
+        path: NotRequired[str | None]
+        # The process's end of its connection to the proxy.
+        client: str
+        # The client allowed a host that the list does not allow.
+        policyOverride: bool
+
+    class HTTPRequestParams(TypedDict):
+        method: str
+        # An absolute http or https URL.
+        url: str
+        # Absent: [].
+        headers: NotRequired[list[HTTPHeader]]
+        bodyBase64: NotRequired[str | None]
+        # For headers and body. Absent: no limit.
+        timeoutMs: NotRequired[int | None]
+        # Absent: "follow".
+        redirectPolicy: NotRequired[Literal["follow", "stop"]]
+        # The client's choice. The pieces of a stream have it.
+        requestId: str
+        # Send the body in `http/request/bodyDelta`. Absent: false.
+        streamResponse: NotRequired[bool]
+
+    class HTTPResponse(TypedDict):
+        status: int
+        # Names are in lower case.
+        headers: list[HTTPHeader]
+        # Empty if the body is streamed.
+        bodyBase64: str
+
+    class HTTPHeader(TypedDict):
+        name: str
+        value: str
+        # Only in a request: a variable of the agent's whose content is put behind `value`. Only
+        # with httpHeaderEnvVars.
+        valueEnvVar: NotRequired[str | None]
+
+    class HTTPBodyDelta(TypedDict):
+        requestId: str
+        # From 1.
+        seq: int
+        deltaBase64: str
+        done: bool
+        # Why the body has ended early.
+        error: NotRequired[str | None]
+
+    # The path of a request.
+    class PathParams(TypedDict):
+        path: str
+        # false: refuse links anywhere in the path. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class ReadFileResult(TypedDict):
+        dataBase64: str
+
+    class WriteFileParams(TypedDict):
+        path: str
+        dataBase64: str
+        # false: refuse links anywhere in the path. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class CreateDirectoryParams(TypedDict):
+        path: str
+        # Make its parents too. What exists is no error then. Absent: true.
+        recursive: NotRequired[bool | None]
+        # Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class FileMetadata(TypedDict):
+        isDirectory: bool
+        isFile: bool
+        # About the path itself.
+        isSymlink: bool
+        # Bytes.
+        size: int
+        # Milliseconds since 1970. 0: not known.
+        createdAtMs: int
+        modifiedAtMs: int
+
+    class CanonicalizeResult(TypedDict):
+        path: str
+
+    class ReadDirectoryResult(TypedDict):
+        entries: list[DirectoryEntry]
+
+    class DirectoryEntry(TypedDict):
+        # Bytes that are not UTF-8 become U+FFFD.
+        fileName: str
+        # Of a link's target.
+        isDirectory: bool
+        isFile: bool
+
+    class WalkParams(TypedDict):
+        path: str
+        options: WalkOptions
+        sandbox: NotRequired[Sandbox | None]
+
+    class WalkOptions(TypedDict):
+        # 0 lists what is in the directory. At most 64.
+        maxDepth: int
+        # 1 to 10,000.
+        maxDirectories: int
+        # 1 to 50,000.
+        maxEntries: int
+        followDirectorySymlinks: bool
+        # List directories whose name begins with a dot, but do not enter them. Absent: false.
+        pruneHiddenDirectories: NotRequired[bool]
+
+    class WalkResult(TypedDict):
+        entries: list[WalkEntry]
+        # What could not be read.
+        errors: list[WalkError]
+        # A limit was reached: there is more.
+        truncated: bool
+
+    class WalkEntry(TypedDict):
+        path: str
+        kind: Literal["file", "directory"]
+
+    class WalkError(TypedDict):
+        path: str
+        message: str
+
+    class RemoveParams(TypedDict):
+        path: str
+        # Absent: true.
+        recursive: NotRequired[bool | None]
+        # A path that does not exist is no error. Absent: true.
+        force: NotRequired[bool | None]
+        # Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class CopyParams(TypedDict):
+        sourcePath: str
+        destinationPath: str
+        recursive: bool
+        sandbox: NotRequired[Sandbox | None]
+
+    class RenameParams(TypedDict):
+        sourcePath: str
+        destinationPath: str
+        # Replace what is at the destination. Absent: true.
+        replace: NotRequired[bool]
+        sandbox: NotRequired[Sandbox | None]
+
+    class ApplyPatchParams(TypedDict):
+        # Up to 16 MiB that name up to 1,024 files.
+        patch: str
+        # The folder of relative paths in the patch.
+        cwd: str
+        # Change nothing, and answer with a diff. Absent: false.
+        dryRun: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class ApplyPatchResult(TypedDict):
+        # What the tool would print.
+        output: str
+        # In the order of the patch.
+        changes: list[PatchedFile]
+        # A unified diff, after a dry run.
+        diff: NotRequired[str]
+
+    PatchedFile = TypedDict(
+        "PatchedFile",
+        {
+            "kind": Literal["added", "updated", "deleted"],
+            "path": str,
+            # The old path of a file that was moved.
+            "from": NotRequired[str],
+        },
+    )
+
+    class OpenParams(TypedDict):
+        # Up to 32 bytes.
+        handleId: str
+        path: str
+        # replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
+        # "read".
+        mode: NotRequired[Literal["read", "replace"]]
+        # Only with sandboxedFileStreaming.
+        sandbox: NotRequired[Sandbox | None]
+
+    class HandleParams(TypedDict):
+        handleId: str
+
+    class ReadBlockParams(TypedDict):
+        handleId: str
+        offset: int
+        # 1 to 1,048,576 (-32600).
+        len: int
+
+    class ReadBlockResult(TypedDict):
+        chunk: str
+        # The chunk is shorter than was asked for.
+        eof: bool
+
+    class WriteBlockParams(TypedDict):
+        handleId: str
+        offset: int
+        # 1 to 1,048,576 bytes (-32600).
+        chunk: str
+
+    class WatchMissingParams(TypedDict):
+        # Greater than all before on this connection, from 1.
+        watchId: int
+        # Up to 64 paths.
+        missing: list[str]
+        # A path that exists: the watch also fires when it changes.
+        present: NotRequired[str | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class WatchMissingResult(TypedDict):
+        # false: there is no watch, for example because a path exists.
+        watching: bool
+
+    class MissingChangedNotification(TypedDict):
+        watchId: int
+
+    class WatchParams(TypedDict):
+        # The client's choice, unique among the watches of the connection.
+        watchId: str
+        path: str
+        # With all directories below. Absent: false.
+        recursive: NotRequired[bool | None]
+        sandbox: NotRequired[Sandbox | None]
+
+    class WatchResult(TypedDict):
+        # What is watched, without links.
+        path: str
+
+    class UnwatchParams(TypedDict):
+        watchId: str
+
+    class ChangedNotification(TypedDict):
+        watchId: str
+        changes: list[FileChange]
+        # More has changed: look at all of the tree. Absent: false.
+        overflow: NotRequired[bool | None]
+
+    FileChange: TypeAlias = 'PathChange | PathRenamed'
+
+    class PathChange(TypedDict):
+        path: str
+        # created: what was there is gone, with all below it. modified: content, mode, owner or
+        # times.
+        kind: Literal["created", "modified", "removed"]
+
+    PathRenamed = TypedDict(
+        "PathRenamed",
+        {
+            "path": str,
+            "kind": Literal["renamed"],
+            # Where it was, with all below it.
+            "from": str,
+        },
+    )
+
+    class SocketOpenParams(TypedDict):
+        # The client's choice, unique among the sockets of the session.
+        socketId: SocketId
+        # tcp://HOST:PORT or unix:///PATH.
+        address: str
+        # How many bytes the agent sends before the client acknowledges the first of them. Absent:
+        # 1048576.
+        window: NotRequired[int | None]
+        # Connect as a command with this sandbox would.
+        sandbox: NotRequired[Sandbox | None]
+
+    SocketId: TypeAlias = str
+
+    class SocketWriteParams(TypedDict):
+        socketId: SocketId
+        # How many bytes were sent before. The agent takes no byte twice.
+        offset: int
+        chunk: str
+        # Nothing follows. Absent: false.
+        eof: NotRequired[bool | None]
+
+    class SocketReceived(TypedDict):
+        # How many bytes the agent has passed on in all.
+        received: int
+
+    class SocketReceivedParams(TypedDict):
+        socketId: SocketId
+        # How many bytes the client has in all.
+        received: int
+
+    class SocketParams(TypedDict):
+        socketId: SocketId
+
+    class SocketData(TypedDict):
+        socketId: str
+        # How many bytes came before.
+        offset: int
+        chunk: str
+        # Nothing more comes. Absent: false.
+        eof: NotRequired[bool | None]
+        # Why nothing more can be read.
+        error: NotRequired[str | None]
+
+    class DiscoverRootsParams(TypedDict):
+        # Up to 128.
+        roots: list[CapabilityRoot]
+
+    class CapabilityRoot(TypedDict):
+        # The client's choice. The answer repeats it.
+        id: str
+        path: str
+        # Only with capabilityDiscoverySandbox.
+        sandbox: NotRequired[Sandbox | None]
+
+    # In the order of the request.
+    class DiscoverRootsResult(TypedDict):
+        roots: list[DiscoveredRoot]
+
+    # The files of one folder, as they are. With an error there is nothing else.
+    class DiscoveredRoot(TypedDict):
+        id: str
+        # As it was sent.
+        path: str
+        plugin: PluginFiles | None
+        skills: list[SkillFiles]
+        namespaceManifests: list[DiscoveredFile]
+        warnings: list[str]
+        error: str | None
+
+    class DiscoveredFile(TypedDict):
+        path: str
+        contents: str
+
+    # The manifest of a plugin, and the files that it names.
+    class PluginFiles(TypedDict):
+        manifest: DiscoveredFile
+        mcpConfig: DiscoveredFile | None
+        appsConfig: DiscoveredFile | None
+
+    # A SKILL.md and its openai.yaml.
+    class SkillFiles(TypedDict):
+        instructions: DiscoveredFile
+        metadata: DiscoveredFile | None
+
+    class DiscoverInstalledParams(TypedDict):
+        cwd: str
+        # Unlike elsewhere, it needs a `cwd`.
+        sandbox: NotRequired[Sandbox | None]
+
+    class DiscoverInstalledResult(TypedDict):
+        plugins: list[InstalledPlugin]
+        # Of no plugin.
+        skills: list[InstalledSkill]
+        warnings: list[str]
+
+    class InstalledPlugin(TypedDict):
+        id: str
+        displayName: str
+        remotePluginId: str | None
+        version: str
+        root: str
+        files: PluginFiles
+        skills: list[InstalledSkill]
+
+    # The front matter of a SKILL.md, and its openai.yaml.
+    class InstalledSkill(TypedDict):
+        # NAMESPACE:NAME where there is a namespace.
+        name: str
+        description: str
+        shortDescription: str | None
+        path: str
+        # Where a skill of no plugin was found.
+        discoveryRoot: NotRequired[DiscoveryRoot]
+        dependencies: SkillDependencies | None
+        policy: SkillPolicy | None
+
+    class DiscoveryRoot(TypedDict):
+        id: str
+        path: str
+
+    class SkillDependencies(TypedDict):
+        tools: list[SkillTool]
+
+    class SkillTool(TypedDict):
+        type: str
+        value: str
+        description: str | None
+        transport: str | None
+        command: str | None
+        url: str | None
+        oauthCallbackPort: int | None
+
+    class SkillPolicy(TypedDict):
+        allowImplicitInvocation: bool | None
+        products: list[str]
