@@ -595,7 +595,7 @@ def _argv(argv: Sequence[str]) -> list[str]:
     if isinstance(cast("object", argv), (str, bytes)):
         raise TypeError("argv is a list: the program and its arguments; for a script use shell()")
     command: list[str] = []
-    words: Sequence[object] = argv
+    words = cast("Sequence[object]", argv)
     for i, word in enumerate(words):
         if not isinstance(word, str):
             raise TypeError(f"argv[{i}] is {type(word).__name__}, and must be a str")

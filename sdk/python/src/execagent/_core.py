@@ -492,7 +492,9 @@ class Core:
 
     def _taken(self, link: Link, r: Record) -> None:
         by = shown(r.text("clientName"))
-        self._fail(TakenError(f"another client has taken the session: {by}"))
+        taken = TakenError(f"another client has taken the session: {by}")
+        self._fail(taken)
+        link.stop(taken)
 
     async def _body(self, link: Link, r: Record) -> None:
         body = link.bodies.get(r.text("requestId"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PING_EVERY = 30.0
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
-_MAX_FRAGMENTS = 1 << 16
+_MAX_FRAGMENTS = 1 << 14
 _FRAGMENT = 8 << 20  # characters; the reference accepts no frame above 16 MiB
 
 
