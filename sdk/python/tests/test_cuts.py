@@ -15,7 +15,7 @@ import pytest
 
 import execagent
 
-from .conftest import Server
+from .conftest import Server, until
 from .proxy import Proxy
 from .scenario import Web
 
@@ -160,8 +160,7 @@ async def test_fail_fast(server: Server) -> None:
     async with Proxy(server.ws) as proxy, execagent.connect(proxy.url) as agent:
         proxy.refusing = True
         proxy.cut()
-        while agent.state is execagent.State.CONNECTED:
-            await asyncio.sleep(0.001)
+        await until(lambda: agent.state is execagent.State.RECOVERING)
         with execagent.fail_fast(), pytest.raises(execagent.RecoveringError) as caught:
             await agent.fs.stat("/")
         assert caught.value.retryable

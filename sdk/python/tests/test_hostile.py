@@ -469,7 +469,7 @@ async def test_endless_fragments() -> None:
         await c.ws.send(endless())
 
     async with server(script, once=True) as url, connect(url) as agent:
-        assert "fragments" in str(await asyncio.wait_for(agent.wait_failed(), 30))
+        assert "fragment" in str(await asyncio.wait_for(agent.wait_failed(), 30))
 
 
 async def test_program_that_speaks_garbage() -> None:

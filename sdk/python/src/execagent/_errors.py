@@ -76,7 +76,15 @@ class AgentError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The parameters of __init__ differ from args, so an error is rebuilt without __init__.
-        return (_rebuild, (type(self), self.args, dict(self.__dict__), self.__cause__))
+        return (_rebuild, (type(self), self.args, _state(self), self.__cause__))
+
+
+def _state(error: AgentError) -> dict[str, Any]:
+    state = dict(error.__dict__)
+    if isinstance(error, OSError):
+        # An OSError keeps these elsewhere.
+        state.update({name: getattr(error, name) for name in ("errno", "strerror", "filename")})
+    return state
 
 
 def _rebuild(
@@ -84,7 +92,8 @@ def _rebuild(
 ) -> AgentError:
     error = kind.__new__(kind, *args)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     error.__cause__ = cause
     return error
 
@@ -366,6 +375,6 @@ E = TypeVar("E", bound=BaseException)
 def again(error: E) -> E:
     """Return an error that was kept, to be raised once more: a copy, so that tracebacks do not grow together."""
     if isinstance(error, AgentError):
-        fresh = _rebuild(type(error), error.args, error.__dict__, error.__cause__)
+        fresh = _rebuild(type(error), error.args, _state(error), error.__cause__)
         return cast("E", fresh)
     return error

@@ -130,7 +130,8 @@ class Sandbox:
     """What a command may do. Without any word it may read everything but secrets, write nothing, and has no network.
 
     The words are the flags of ``agent sandbox``. A word that takes several values takes one text, or a list of them.
-    Paths are those of the agent, absolute or with ``~/``.
+    Paths are those of the agent. A relative one begins at the directory of the command, and ``~/`` is the home of the
+    agent's user.
 
     - ``workspace``: it may also write in these directories, in /tmp and in TMPDIR
     - ``readable``: it may read these, even if they are secrets, and not write them
@@ -377,7 +378,7 @@ async def make_plan(core: Core, sandbox: Sandbox, cwd: str | None) -> Plan:
     operator = info.capabilities & {"sandboxDefault", "sandboxRequired"}
     open_sandbox = _wire_sandbox([_special("root", "write"), _entry("/sys", "read")], False)
     files = Files(core, open_sandbox if operator else None)
-    planner = _Planner(core, files, info.home, info.cwd or info.home)
+    planner = _Planner(core, files, info.home, cwd or info.cwd or info.home)
     profiles = _profiles(cast("tuple[str, ...]", sandbox.profile))
     network = parse_network(cast("tuple[str, ...]", sandbox.network))
     if not sandbox.network or network.managed:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PING_EVERY = 30.0
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
-_MAX_FRAGMENTS = 1 << 14
+_MAX_FRAGMENTS = 4096
 _FRAGMENT = 8 << 20  # characters; the reference accepts no frame above 16 MiB
 
 
@@ -164,8 +164,10 @@ async def dial(
     from websockets.asyncio.client import ClientConnection, connect
     from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
 
+    ends: list[Exception] = []
+
     class Limited(ClientConnection):
-        """A connection that bounds the fragments of a message, and notes each frame."""
+        """A connection that bounds the fragments of a message, and notes each frame and its end."""
 
         fragments = 0
         over: WebSocket | None = None
@@ -180,6 +182,11 @@ async def dial(
                     if self.fragments > _MAX_FRAGMENTS:
                         self.set_connection_exc(EndError(f"a message has more than {_MAX_FRAGMENTS} fragments"))
                         self.transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if exc is not None:
+                ends.append(exc)
 
     class Straight(connect):
         """A dialler that follows no redirects, because another server would get the token."""
@@ -229,10 +236,10 @@ async def dial(
     except OSError as error:
         raise ConnectError(f"{name}: {error}") from error
     except (InvalidHandshake, WebSocketException, EOFError) as error:
-        cause = error.__cause__
+        # With TLS 1.3 the refusal of a certificate comes in place of the answer.
+        cause = next((end for end in ends if isinstance(end, ssl.SSLError)), error.__cause__)
         text = f"{error}: {cause}" if cause is not None else str(error)
-        final = isinstance(cause, ssl.SSLError)  # with TLS 1.3 a refusal comes in place of the answer
-        raise ConnectError(f"{name}: {text}", final=final) from error
+        raise ConnectError(f"{name}: {text}", final=isinstance(cause, ssl.SSLError)) from error
     result = WebSocket(ws)
     cast("Limited", ws).over = result
     return result
