@@ -103,16 +103,21 @@ def test_profiles_and_secrets_are_those_of_the_command_line() -> None:
     assert tuple(row.split('"')[1] for row in rows if row.startswith('\t{"')) == SECRET_FILES
 
 
-def test_import_is_quick() -> None:
-    """Import of the package takes less than 80 ms of the processor, and loads nothing that it may not need."""
+def test_import_is_quick(tmp_path: Path) -> None:
+    """The package takes less time to import than asyncio, and loads nothing that it may not need."""
     script = (
-        "import sys, time; begun = time.process_time(); import execagent; print(time.process_time() - begun)\n"
-        "assert not {'websockets', 'cryptography', 'urllib.request', 'http.client'} & set(sys.modules)"
+        "import sys, time\nbegun = time.process_time()\nimport asyncio\nbetween = time.process_time()\n"
+        "import execagent\nprint(between - begun, time.process_time() - between)\n"
+        "assert not {'websockets', 'cryptography', 'urllib.request', 'http.client', 'tomllib'} & set(sys.modules)"
     )
-    env = {**os.environ, "PYTHONPATH": str(Path(execagent.__file__).parent.parent)}
-    times = [
-        float(subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True).stdout)
-        for _ in range(5)
-    ]
-    print(sorted(times))
-    assert min(times) < 0.08
+    env = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        "PYTHONPATH": str(Path(execagent.__file__).parent.parent),
+        "PYTHONPYCACHEPREFIX": str(tmp_path),
+    }
+    ours: list[float] = []
+    for _ in range(6):
+        done = subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True, text=True)
+        before, own = map(float, done.stdout.split())
+        ours.append(own / before)
+    assert min(ours) < 1, ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import posixpath
 import stat
@@ -63,6 +62,8 @@ def is_loopback(url: str) -> bool:
     """Report whether a URL is one of this machine."""
     if url.startswith("unix://"):
         return True
+    import ipaddress  # here, because a stdio client needs none of it
+
     host = urlsplit(url).hostname or ""
     if host.lower() == "localhost":
         return True
@@ -150,6 +151,8 @@ def _variable(name: str) -> str:
 
 
 def _without_proxy(host: str, port: int, listed: str) -> bool:
+    import ipaddress
+
     try:
         address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = ipaddress.ip_address(host)
     except ValueError:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 
 from . import _wire as wire
 from ._core import Core, Session, State
@@ -38,16 +36,14 @@ _WATCH_WAIT = 300_000  # milliseconds that one request of an observer lets the s
 _WATCH_BYTES = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Tty:
+class Tty(NamedTuple):
     """The size of a terminal, in characters."""
 
     rows: int = 24
     cols: int = 80
 
 
-@dataclass(frozen=True, slots=True)
-class ExecApproval:
+class ExecApproval(NamedTuple):
     """A policy of the client about commands. The stricter of it and of the agent's own holds (docs/execpolicy.md).
 
     ``rules`` are the texts of files of rules, by name. ``unmatched`` is the decision about commands that no rule
@@ -112,8 +108,7 @@ class RunOptions(TypedDict, total=False):
     exec_approval: ExecApproval | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
+class ProcessInfo(NamedTuple):
     """A process of a session, that runs or whose output is kept. Times are seconds since 1970."""
 
     id: str
@@ -127,8 +122,7 @@ class ProcessInfo:
     next_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(NamedTuple):
     """A session with a name. Times are seconds since 1970; ``expires`` is None while something holds it."""
 
     id: str
@@ -142,8 +136,7 @@ class SessionInfo:
     ended: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Output of a process of another session. ``at`` is when it was read, in seconds since 1970."""
 
     seq: int
@@ -349,7 +342,7 @@ class Agent:
             if not name or "=" in name or "\0" in name or "\0" in value:
                 raise ValueError(f"env: {shown(name)} is not the name of a variable, or its value has a NUL")
         params: dict[str, object] = {
-            "processId": id if id is not None else secrets.token_hex(13),
+            "processId": id if id is not None else os.urandom(13).hex(),
             "argv": command,
             "cwd": uri_of(at, "cwd"),
             "env": variables,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _address, _contexts
 from ._agent import Agent
@@ -193,8 +192,7 @@ def _file(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(NamedTuple):
     dial: Callable[[], Awaitable[Connection]]
     single: bool = False
 

@@ -7,11 +7,8 @@ import logging
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._errors import shown
 from ._guards import is_table, is_texts
@@ -40,13 +37,15 @@ _TEXTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """Where a token is: a file, a command that prints it, or the text itself."""
 
-    text: str | None = field(default=None, repr=False)
+    text: str | None = None
     file: str | None = None
     command: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return "Token(...)"  # it may be a secret
 
     @property
     def renews(self) -> bool:
@@ -64,15 +63,14 @@ class Token:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """An agent, and how to reach it."""
 
     url: str | None = None
     registry: str | None = None
     environment_id: str | None = None
     transport: str | None = None
-    token: Token = field(default_factory=Token)
+    token: Token = Token()
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -202,6 +200,8 @@ def _load(path: str) -> dict[str, Any]:
         return {}
     if len(text) > _MAX_FILE:
         raise ValueError(f"{path} is longer than {_MAX_FILE} bytes")
+    import tomllib  # here, because only some programs have contexts
+
     try:
         values = tomllib.loads(text.decode())
     except UnicodeDecodeError:
@@ -299,17 +299,17 @@ def read_secret(path: str) -> str:
     """Read a small file. One that others can change is refused; one that they can read is told."""
     if not os.path.exists(path):
         raise FileNotFoundError(2, os.strerror(2), path)
-    at = Path(os.path.abspath(path))
-    for each in (at, at.parent):
-        info = each.stat()
+    at = os.path.abspath(path)
+    for each in (at, os.path.dirname(at)):
+        info = os.stat(each)
         mode = stat.S_IMODE(info.st_mode)
         ours = info.st_uid in (0, os.geteuid())
         if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):
             sticky = stat.S_ISDIR(info.st_mode) and mode & stat.S_ISVTX
             if not ours or (mode & 0o022 and not sticky):
                 raise ValueError(f"{path} is not used, because others can change {each}: chmod go-w {each}")
-    mode = stat.S_IMODE(at.stat().st_mode)
-    if at.is_file() and mode & 0o077:
+    mode = stat.S_IMODE(os.stat(at).st_mode)
+    if os.path.isfile(at) and mode & 0o077:
         _log.warning("%s has mode %04o: others can read it (chmod 600 %s)", path, mode, path)
     with open(path, "rb") as file:
         content = file.read(_MAX_TOKEN + 1)

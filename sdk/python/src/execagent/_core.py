@@ -9,7 +9,7 @@ import enum
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ._errors import (
     AgentError,
@@ -69,8 +69,7 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(NamedTuple):
     """What the server says of a session that has a name, or whose time was given.
 
     ``created`` says that this client has made it. It is kept for ``retain`` seconds while nothing holds it.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from . import _wire as wire
 from ._errors import (
@@ -38,8 +37,7 @@ _MAX_CHANGES = 4096  # of a watch that wait
 _MAX_CHANGE_BYTES = 1 << 20  # of their paths
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """What is known of a path. All but ``is_symlink`` is about what a link leads to. Times are seconds since 1970."""
 
     is_file: bool
@@ -50,8 +48,7 @@ class Stat:
     created: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class DirEntry:
+class DirEntry(NamedTuple):
     """A name in a directory. The flags are about what a link leads to."""
 
     name: str
@@ -60,16 +57,14 @@ class DirEntry:
     is_dir: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WalkEntry:
+class WalkEntry(NamedTuple):
     """A file or a directory in a tree."""
 
     path: str
     is_dir: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """A tree, breadth first. ``errors`` has what could not be read, with the reason. ``truncated`` says that a bound
     was met, so that there is more."""
 
@@ -78,8 +73,7 @@ class Walk:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A change of a path. With ``renamed``, ``source`` is the path that it had before."""
 
     kind: Literal["created", "modified", "removed", "renamed"]
@@ -87,16 +81,14 @@ class Change:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSet:
+class ChangeSet(NamedTuple):
     """Changes in the order in which they happened. ``overflow`` says that more has changed: read the tree again."""
 
     changes: tuple[Change, ...]
     overflow: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PatchedFile:
+class PatchedFile(NamedTuple):
     """A file that a patch has changed. Of a file that was moved, ``source`` is the path that it had before."""
 
     kind: str
@@ -104,8 +96,7 @@ class PatchedFile:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PatchResult:
+class PatchResult(NamedTuple):
     """What a patch did: the text that the tool prints, the files, and with ``dry_run`` a unified diff."""
 
     output: str

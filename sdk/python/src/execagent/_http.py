@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from . import _wire as wire
 from ._errors import AgentError, ClosedError, DisconnectedError, OutputLimitError, ProtocolError, TimeoutError
@@ -26,8 +25,7 @@ _MAX_DELTA = 1 << 20  # bytes of a piece of a body
 HeadersLike = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class EnvHeader:
+class EnvHeader(NamedTuple):
     """The value of a header that ends with the content of a variable of the agent, which the client never sees."""
 
     variable: str
@@ -58,8 +56,7 @@ class Headers(Mapping[str, str]):
         return f"Headers({list(self.items_list)!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer with its whole content."""
 
     status_code: int

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(NamedTuple):
     """The shell of the server's user."""
 
     name: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Info:
+class Info(NamedTuple):
     """The machine of the server. ``capabilities`` are the flags that are set."""
 
     version: str

@@ -6,8 +6,7 @@ Events come as notifications, mostly in order, and in the answers of process/rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ._errors import GapError, ProtocolError, shown
 from ._record import Record
@@ -17,8 +16,7 @@ MAX_PENDING = 256
 MAX_PENDING_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """Output of a process. Of a terminal, all output has the stream ``pty``."""
 
     seq: int
@@ -26,8 +24,7 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(NamedTuple):
     """The process has exited. Output of other processes that it has left behind may follow.
 
     ``exit_code`` is 128+n after signal n. ``sandbox_denied`` says that a sandbox may be the reason.
@@ -40,8 +37,7 @@ class Exited:
     timed_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     """All output has come. This is the last event."""
 
     seq: int
@@ -171,8 +167,7 @@ class Order:
         for event in known:
             fill(event.seq)
             if isinstance(event, Exited):
-                event = replace(
-                    event,
+                event = event._replace(
                     sandbox_denied=event.sandbox_denied or denied,
                     refusals=event.refusals or refused,
                     timed_out=event.timed_out or timed_out,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from ._errors import (
     AgentError,
@@ -62,8 +61,7 @@ class EndOfEvents(Exception):
     """All events were taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """The server's answer to a start.
 
     ``sandbox_layers`` are the names of what confines the process. ``network`` is ``advisory`` if nothing prevents it
@@ -91,8 +89,7 @@ def signal_of(exit_code: int) -> int | None:
     return exit_code - 128 if 128 < exit_code <= 192 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The output and the exit code of a command.
 
     ``exit_code`` is 128+n after signal n. Of a terminal, all output is ``stdout``. ``stdout_truncated`` and

@@ -9,8 +9,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ._errors import ProtocolError, shown
 from ._link import Link
@@ -23,8 +23,7 @@ T = TypeVar("T")
 Callback = Callable[[T], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalQuestion:
+class ApprovalQuestion(NamedTuple):
     """A question whether a command may run.
 
     ``kind`` is ``start`` for the command of a process, and ``exec`` for a program that it executes. ``reason`` is why a
@@ -47,8 +46,7 @@ class ApprovalQuestion:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalAnswer:
+class ApprovalAnswer(NamedTuple):
     """An answer to an :class:`ApprovalQuestion`.
 
     ``accept_for_process`` also allows the same command again, of this process. ``accept_with_rule`` allows all commands
@@ -59,18 +57,16 @@ class ApprovalAnswer:
     prefix: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommandDecision:
+class CommandDecision(NamedTuple):
     """A decision about a command, as the server reports it. ``members`` is all that it says."""
 
     decision: str
     argv: tuple[str, ...]
     source: str
-    members: dict[str, Any] = field(repr=False)
+    members: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkQuestion:
+class NetworkQuestion(NamedTuple):
     """A question whether a process may reach a host.
 
     ``protocol`` is http, https_connect, socks5_tcp or socks5_udp. ``method`` and ``path`` are those of an HTTP request,
@@ -85,16 +81,14 @@ class NetworkQuestion:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkAnswer:
+class NetworkAnswer(NamedTuple):
     """An answer to a :class:`NetworkQuestion`. ``ask`` refuses because somebody has to be asked first."""
 
     decision: Literal["allow", "deny", "ask"]
     reason: str = "the client refuses it"
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkDecision:
+class NetworkDecision(NamedTuple):
     """The outcome of a process's attempt to reach a host, as the server reports it."""
 
     process_id: str

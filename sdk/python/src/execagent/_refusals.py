@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from ._record import Record
 
 _MAX = 1024  # refusals of a process
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Something that a process has tried, once or several times.
 
     ``layer`` is file, socket, network, program, limit or ceiling. ``needs`` and ``at`` say what would have to be
@@ -28,8 +27,7 @@ class Refusal:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusals:
+class Refusals(NamedTuple):
     """What a sandbox has refused to a process, as far as it is known.
 
     ``more`` is how many refusals are not in ``list``. ``note`` says what the sandbox allows, if the process may have

@@ -6,11 +6,9 @@ import asyncio
 import os
 import posixpath
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from . import _wire as wire
 from ._errors import NotADirectoryError, NotFoundError, RpcError, UnsupportedError, shown
@@ -179,8 +177,7 @@ class Sandbox:
             raise ValueError("no_transparent needs a network with hosts, or ask")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What a sandbox means on an agent. It can be given to many commands, and costs no request then.
 
     ``hidden`` are the secret files that a command does not see.
@@ -270,6 +267,10 @@ def _profiles(names: Sequence[str]) -> list[tuple[str, dict[str, list[str]]]]:
 
 
 def _profile(name: str) -> dict[str, list[str]]:
+    # Here, because only some programs use profiles.
+    import tomllib
+    from importlib import resources
+
     if "/" in name or name.endswith(".toml"):
         with open(os.path.expanduser(name), "rb") as file:
             text = file.read(_MAX_PROFILE + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-import secrets
+import os
 import socket as _socket
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -55,7 +55,7 @@ class Socket:
 
     def __init__(self, core: Core, address: str, sandbox: Mapping[str, Any] | None) -> None:
         self._core = core
-        self._id = secrets.token_hex(16)
+        self._id = os.urandom(16).hex()
         self._sandbox = sandbox
         self._changes = Changes()
         self._error: BaseException | None = None
@@ -513,8 +513,6 @@ class Forward:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._path is not None and self._server is not None:
-            import os
-
             try:
                 os.unlink(self._path)
             except FileNotFoundError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import secrets
+import os
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ class Stdin:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._lock = asyncio.Lock()
-        self._prefix = secrets.token_hex(8) + "-"
+        self._prefix = os.urandom(8).hex() + "-"
         self._count = 0
         # Ids of writes that were given up. The server may still expect them before all others.
         self._unsure: list[str] = []
