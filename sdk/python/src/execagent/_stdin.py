@@ -80,19 +80,9 @@ class Stdin:
         await core.require("closing the standard input of a process", "processCloseStdin")
         async with self._lock:
             params: ProcessParams = {"processId": self._process.id}
-            sent = False
-            while True:
-                link = await core.connected()
-                try:
-                    answer = await link.called(PROCESS_CLOSE_STDIN, params)
-                except DisconnectedError as error:
-                    if core.failure is not None:
-                        raise
-                    sent = sent or error.sent
-                    continue
-                status = Record(PROCESS_CLOSE_STDIN, answer).text("status")
-                if status == "accepted" or (sent and status == "stdinClosed"):
-                    return  # or it was closed by the request whose answer was lost
+            status = Record(PROCESS_CLOSE_STDIN, await core.replay(PROCESS_CLOSE_STDIN, params)).text("status")
+            # Closing it again is no error, nor is closing that of a process that has ended.
+            if status not in ("accepted", "stdinClosed") and self._process.exit is None:
                 raise StdinError(status)
 
     def next_id(self) -> str:
