@@ -43,8 +43,13 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # until what was aborted is closed
         if self._path is not None and os.path.exists(self._path):
             os.unlink(self._path)
+
+    def budgets(self, least: int, most: int) -> None:
+        """Give each further connection a budget at random."""
+        self.budget = lambda: random.randrange(least, most)
 
     def cut(self) -> None:
         """Cut all connections."""

@@ -168,7 +168,9 @@ class Core:
         except AgentError:
             raise
         except builtins.TimeoutError as error:
-            raise ConnectTimeoutError(f"no connection within {self.config.connect_timeout:g} s") from error
+            notes: list[str] = getattr(error.__cause__, "__notes__", [])
+            text = "; ".join((f"no connection within {self.config.connect_timeout:g} s", *notes))
+            raise ConnectTimeoutError(text) from error
 
     async def _initialize(self, link: Link, resume: str | None) -> None:
         """Do the handshake on a link, for a session to resume, or for a new one."""

@@ -78,16 +78,36 @@ class WebSocket:
         self._heard = asyncio.get_running_loop().time()
 
     async def read(self) -> bytes:
+        message = await self._receive(False)
+        return message if isinstance(message, bytes) else message.encode()
+
+    async def read_binary(self) -> bytes:
+        """Return the next message. A text message ends the connection."""
+        message = await self._receive(None)
+        if isinstance(message, str):
+            raise EndError("the other end sent a text message")
+        return message
+
+    async def _receive(self, decode: bool | None) -> str | bytes:
         from websockets.exceptions import ConnectionClosed
 
         self._reading = True
         try:
-            return await self._ws.recv(decode=False)
+            return await self._ws.recv(decode)
         except ConnectionClosed as error:
             raise EndError(_end_text(error)) from error
         finally:
             self._reading = False
             self.heard()
+
+    async def write_binary(self, message: bytes) -> None:
+        """Send a binary message."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            await self._ws.send(message)
+        except ConnectionClosed as error:
+            raise EndError(_end_text(error)) from error
 
     async def write(self, message: str) -> None:
         from websockets.exceptions import ConnectionClosed
@@ -159,6 +179,7 @@ async def dial(
     tls: ssl.SSLContext | None = None,
     server_name: str | None = None,
     timeout: float,
+    max_size: int = MAX_MESSAGE,
 ) -> WebSocket:
     """Open a WebSocket. Only the opening is bounded by timeout. Errors are a ConnectError."""
     from websockets.asyncio.client import ClientConnection, connect
@@ -198,7 +219,7 @@ async def dial(
     options: dict[str, Any] = {
         "additional_headers": list(headers),
         "compression": None,
-        "max_size": MAX_MESSAGE,
+        "max_size": max_size,
         "ping_interval": None,
         "open_timeout": timeout,
         "close_timeout": 2,
