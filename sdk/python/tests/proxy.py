@@ -67,11 +67,15 @@ class Proxy:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def end(_: object) -> None:
+            self._tasks.discard(task)
+            writer.transport.abort()  # a task that is cancelled before it begins cannot do it
+
+        task.add_done_callback(end)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
-            writer.transport.abort()
             return
         try:
             if self._target.startswith("unix://"):
@@ -80,7 +84,6 @@ class Proxy:
                 parts = urlsplit(self._target)
                 up_reader, up_writer = await asyncio.open_connection(parts.hostname, parts.port)
         except OSError:
-            writer.transport.abort()
             return
         ends = (writer, up_writer)
         self._open.update(ends)
