@@ -16,9 +16,9 @@ SESSION_LIST: Final = "session/list"
 SESSION_END: Final = "session/end"
 SESSION_TAKEN: Final = "session/taken"
 PROCESS_START: Final = "process/start"
-PROCESS_READ: Final = "process/read"
 PROCESS_WRITE: Final = "process/write"
 PROCESS_CLOSE_STDIN: Final = "process/closeStdin"
+PROCESS_READ: Final = "process/read"
 PROCESS_SIGNAL: Final = "process/signal"
 PROCESS_TERMINATE: Final = "process/terminate"
 PROCESS_RESIZE: Final = "process/resize"
@@ -33,8 +33,8 @@ NETWORK_POLICY_REQUEST: Final = "network/policyRequest"
 NETWORK_POLICY_DECISION: Final = "network/policyDecision"
 HTTP_REQUEST: Final = "http/request"
 HTTP_REQUEST_BODY_DELTA: Final = "http/request/bodyDelta"
-FS_READ_FILE: Final = "fs/readFile"
 FS_WRITE_FILE: Final = "fs/writeFile"
+FS_READ_FILE: Final = "fs/readFile"
 FS_CREATE_DIRECTORY: Final = "fs/createDirectory"
 FS_GET_METADATA: Final = "fs/getMetadata"
 FS_CANONICALIZE: Final = "fs/canonicalize"
@@ -45,8 +45,8 @@ FS_COPY: Final = "fs/copy"
 FS_RENAME: Final = "fs/rename"
 FS_APPLY_PATCH: Final = "fs/applyPatch"
 FS_OPEN: Final = "fs/open"
-FS_READ_BLOCK: Final = "fs/readBlock"
 FS_WRITE_BLOCK: Final = "fs/writeBlock"
+FS_READ_BLOCK: Final = "fs/readBlock"
 FS_CLOSE: Final = "fs/close"
 FS_WATCH_MISSING: Final = "fs/watchMissing"
 FS_MISSING_CHANGED: Final = "fs/missingChanged"
@@ -139,9 +139,9 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "session/list": "safe",
     "session/end": "never",
     "process/start": "never",
-    "process/read": "safe",
     "process/write": "same",
     "process/closeStdin": "safe",
+    "process/read": "safe",
     "process/signal": "never",
     "process/terminate": "safe",
     "process/resize": "safe",
@@ -149,8 +149,8 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "process/execApproval": "same",
     "network/policyRequest": "never",
     "http/request": "never",
-    "fs/readFile": "safe",
     "fs/writeFile": "never",
+    "fs/readFile": "safe",
     "fs/createDirectory": "never",
     "fs/getMetadata": "safe",
     "fs/canonicalize": "safe",
@@ -161,8 +161,8 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "fs/rename": "never",
     "fs/applyPatch": "never",
     "fs/open": "reopen",
-    "fs/readBlock": "reopen",
     "fs/writeBlock": "reopen",
+    "fs/readBlock": "reopen",
     "fs/close": "reopen",
     "fs/watchMissing": "reopen",
     "fs/watch": "reopen",
@@ -189,7 +189,9 @@ if TYPE_CHECKING:
 
     # A message with an id and a method.
     class RequestMessage(TypedDict):
+        # The answer has the same.
         id: RequestId
+        # One of the methods.
         method: str
         # Those of the method.
         params: NotRequired[Any]
@@ -198,23 +200,30 @@ if TYPE_CHECKING:
 
     # A message with a method and no id.
     class NotificationMessage(TypedDict):
+        # One of the methods.
         method: str
+        # Those of the method.
         params: NotRequired[Any]
 
     # The answer to a request that succeeded.
     class ResultMessage(TypedDict):
+        # That of the request.
         id: RequestId
         # That of the method.
         result: Any
 
     # The answer to a request that failed, or to a message that could not be read.
     class ErrorMessage(TypedDict):
+        # That of the request; -1 if it could not be read.
         id: RequestId
+        # What went wrong.
         error: ErrorObject
 
     # W3C trace context.
     class Trace(TypedDict):
+        # As in W3C trace context.
         traceparent: NotRequired[str | None]
+        # As in W3C trace context.
         tracestate: NotRequired[str | None]
 
     # The id of a request: a string of any length, or a signed integer of 64 bits. The answer has it
@@ -305,13 +314,17 @@ if TYPE_CHECKING:
         providerId: str
         # The working directory of the agent.
         cwd: NotRequired[str]
+        # The home directory of the agent's user.
         userHomeDir: NotRequired[str]
         # `linux`.
         platformOs: str
         # Directories that the client should put first in PATH.
         prependPathDirs: list[str]
+        # The value of TMPDIR, if it is set.
         temporaryDirectories: list[str]
+        # Where temporary files belong.
         tempDir: str
+        # What this server knows.
         capabilities: Capabilities
 
     class Shell(TypedDict):
@@ -399,39 +412,53 @@ if TYPE_CHECKING:
         status: str
 
     class ConfigReadParams(TypedDict):
+        # The directory whose configuration counts.
         cwd: str
         # Each path is a list of TOML keys.
         configPaths: list[list[str]]
+        # The same, in the files of requirements.
         requirementsPaths: list[list[str]]
 
     class ConfigReadResult(TypedDict):
+        # The home directory of the agent's user.
         userHomeDir: str
+        # The folder of the user's configuration.
         codexHomeDir: str
+        # The name of the machine.
         hostname: str
+        # What was found for configPaths.
         config: ConfigLayers
+        # What was found for requirementsPaths.
         requirements: ConfigLayers
 
     # Configuration files in order of precedence, lowest first.
     class ConfigLayers(TypedDict):
+        # One for each file that has a selected key.
         layers: list[ConfigLayer]
         # Where a client puts layers that it has from elsewhere.
         cloudInsertionIndex: int
 
     # The values of one file for the selected keys.
     class ConfigLayer(TypedDict):
+        # Names the file, for people.
         source: str
+        # What relative paths in it are relative to.
         baseDir: str
+        # The selected keys, as TOML.
         toml: str
 
     class SessionListParams(TypedDict):
         pass
 
     class SessionListResult(TypedDict):
+        # The caller's sessions.
         sessions: list[ListedSession]
 
     # A session that has a name.
     class ListedSession(TypedDict):
+        # The id of the session.
         sessionId: str
+        # Its name.
         name: str
         # Whether a client is attached.
         attached: bool
@@ -439,6 +466,7 @@ if TYPE_CHECKING:
         clientName: str
         # Milliseconds since 1970.
         createdAtMs: int
+        # For how many milliseconds the session is kept while nothing holds it.
         retainMs: int
         # When the session ends, in milliseconds since 1970. Absent while something holds it.
         expiresAtMs: NotRequired[int]
@@ -448,6 +476,7 @@ if TYPE_CHECKING:
         ended: int
 
     class SessionParams(TypedDict):
+        # The id of the session.
         sessionId: str
 
     class TakenNotification(TypedDict):
@@ -497,7 +526,9 @@ if TYPE_CHECKING:
         networkProxy: NotRequired[NetworkProxy | None]
 
     class StartMetadata(TypedDict):
+        # A UUID.
         threadId: NotRequired[str | None]
+        # Any text.
         toolCallId: NotRequired[str | None]
 
     # Which variables a process inherits from the agent. Patterns have `*` and `?` and ignore case.
@@ -517,10 +548,12 @@ if TYPE_CHECKING:
     class ShellSnapshot(TypedDict):
         # Requests share a snapshot only with the same scope.
         scopeId: str
+        # The shell that argv[0] is.
         shell: Shell
 
     # Rules of the client about commands.
     class ExecApproval(TypedDict):
+        # Files of rules.
         rules: NotRequired[list[RuleFile] | None]
         # The decision about commands that no rule matches. Absent: "allow".
         unmatched: NotRequired[CommandDecision | None]
@@ -547,6 +580,7 @@ if TYPE_CHECKING:
         text: str
 
     class StartResult(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
         # `none` without a sandbox, `linuxSeccomp` with one. Known: none, linuxSeccomp.
         sandboxType: str
@@ -558,7 +592,25 @@ if TYPE_CHECKING:
         # pending.
         approval: NotRequired[str]
 
+    class WriteParams(TypedDict):
+        # The process, by the id that the client has chosen.
+        processId: str
+        # The bytes.
+        chunk: str
+        # The client's choice. A write with the same id is done once.
+        writeId: str
+
+    class WriteResult(TypedDict):
+        # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is
+        # none. stdinClosed: it has no stdin. starting: try again later.
+        status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
+
+    class ProcessParams(TypedDict):
+        # The process, by the id that the client has chosen.
+        processId: str
+
     class ReadParams(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
         # Only what has a greater number. Absent: everything that is kept. Absent: 0.
         afterSeq: NotRequired[int | None]
@@ -574,17 +626,21 @@ if TYPE_CHECKING:
         exitOnly: NotRequired[bool | None]
 
     class ReadResult(TypedDict):
+        # Output that is kept, oldest first.
         chunks: list[OutputChunk]
         # The next read asks for what comes after nextSeq - 1.
         nextSeq: int
+        # Whether the process has exited.
         exited: bool
         # 128 + n after signal n. null: it still runs.
         exitCode: int | None
         # Nothing more comes.
         closed: bool
+        # Not used: null.
         failure: str | None
         # The process may have failed because of its sandbox.
         sandboxDenied: bool
+        # What was refused to the process. Present if something is known, and the client wants it.
         # Only with refusals.
         refusals: NotRequired[Refusals]
 
@@ -592,7 +648,9 @@ if TYPE_CHECKING:
     class OutputChunk(TypedDict):
         # One counter counts output, exit and close, from 1 and without a gap.
         seq: int
+        # What the bytes were written to.
         stream: OutputStream
+        # The bytes.
         chunk: str
         # When it was read, in milliseconds since 1970, if `timestamps` was set. Only with
         # namedSessions.
@@ -602,6 +660,7 @@ if TYPE_CHECKING:
 
     # What was refused to a process, as far as that is known.
     class Refusals(TypedDict):
+        # One for each kind of attempt.
         list: list[Refusal]
         # How many are not in the list.
         more: NotRequired[int | None]
@@ -610,7 +669,7 @@ if TYPE_CHECKING:
         note: NotRequired[str | None]
 
     class Refusal(TypedDict):
-        # Known: file, socket, network, program, limit, ceiling.
+        # What has refused it. Known: file, socket, network, program, limit, ceiling.
         layer: str
         # Such as read, write, create, connect to, execute.
         operation: str
@@ -622,28 +681,17 @@ if TYPE_CHECKING:
         needs: NotRequired[str | None]
         # The path, host or request of `needs`.
         at: NotRequired[str | None]
+        # How often.
         times: NotRequired[int | None]
         # All of it in one line, for a model.
         text: str
 
-    class WriteParams(TypedDict):
-        processId: str
-        chunk: str
-        # The client's choice. A write with the same id is done once.
-        writeId: str
-
-    class WriteResult(TypedDict):
-        # accepted: taken, now or by an earlier write with the same id. unknownProcess: there is
-        # none. stdinClosed: it has no stdin. starting: try again later.
-        status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
-
-    class ProcessParams(TypedDict):
-        processId: str
-
     class SignalParams(TypedDict):
         # Another session of the caller's. Only with namedSessions.
         sessionId: NotRequired[str | None]
+        # The process, by the id that the client has chosen.
         processId: str
+        # The signal.
         signal: Signal
 
     # Servers without processSignals know `interrupt` only.
@@ -652,6 +700,7 @@ if TYPE_CHECKING:
     class TerminateParams(TypedDict):
         # Another session of the caller's. Only with namedSessions.
         sessionId: NotRequired[str | None]
+        # The process, by the id that the client has chosen.
         processId: str
 
     class TerminateResult(TypedDict):
@@ -659,8 +708,11 @@ if TYPE_CHECKING:
         running: bool
 
     class ResizeParams(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # Lines of the terminal.
         rows: int
+        # Columns of the terminal.
         cols: int
 
     class ListParams(TypedDict):
@@ -668,58 +720,84 @@ if TYPE_CHECKING:
         sessionId: NotRequired[str | None]
 
     class ListResult(TypedDict):
+        # Those that run, and those that are kept.
         processes: list[ListedProcess]
 
     # A process that runs, or is kept.
     class ListedProcess(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # The program and its arguments.
         argv: list[str]
+        # The number of the process on the agent's machine.
         pid: int
+        # Whether it runs in a terminal.
         tty: bool
+        # Milliseconds since 1970.
         startedAtMs: int
+        # Whether the process has exited.
         exited: bool
+        # 128 + n after signal n. null: it still runs.
         exitCode: int | None
+        # Milliseconds since 1970.
         exitedAtMs: NotRequired[int]
+        # Whether its output has ended, too.
         closed: bool
+        # The number of its next event.
         nextSeq: int
+        # What confines the process.
         sandboxLayers: NotRequired[list[str]]
 
     class OutputNotification(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # The number of the event among those of the process.
         seq: int
+        # What the bytes were written to.
         stream: OutputStream
+        # The bytes.
         chunk: str
 
     class ExitedNotification(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # The number of the event among those of the process.
         seq: int
         # 128 + n after signal n.
         exitCode: int
         # The process may have failed because of its sandbox. Absent: false.
         sandboxDenied: NotRequired[bool | None]
+        # What was refused to the process. Present if something is known, and the client wants it.
         # Only with refusals.
         refusals: NotRequired[Refusals | None]
 
     class ClosedNotification(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # The number of the event among those of the process.
         seq: int
 
     class ExecApprovalParams(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
         # Of this question alone. A question that is asked again, after the client has come back,
         # keeps it.
         approvalId: str
         # The command of `process/start`, or a program that it executes. Known: start, exec.
         kind: str
+        # The program and its arguments.
         argv: list[str]
         # argv is only the beginning of the command. Absent: false.
         truncated: NotRequired[bool]
         # The program; empty if there is none.
         exe: str
+        # The working directory, a native path.
         cwd: str
         # Absent for a process that was not started yet.
         pid: NotRequired[int | None]
+        # The number of its parent.
         ppid: NotRequired[int | None]
+        # Why it is asked, for people.
         reason: str
         # A list of {"prefixRuleMatch":{matchedPrefix, decision, resolvedProgram?, justification?}}
         # and {"heuristicsRuleMatch":{command, decision}}.
@@ -728,6 +806,7 @@ if TYPE_CHECKING:
         proposedPrefix: NotRequired[list[str] | None]
         # The number of the last event of the process before the question.
         afterSeq: int
+        # For how long the agent waits for the answer.
         timeoutMs: int
 
     class ExecApprovalAnswer(TypedDict):
@@ -738,28 +817,37 @@ if TYPE_CHECKING:
 
     # Accepts the command, and all commands of this process with the prefix.
     class AcceptWithRule(TypedDict):
+        # What is accepted.
         acceptWithRule: CommandPrefix
 
     class CommandPrefix(TypedDict):
+        # The beginning of an argv.
         prefix: list[str]
 
     class ExecApprovalClosed(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # The question.
         approvalId: str
-        # Known: timeout, terminated, exited, disconnected, policyChanged.
+        # Why. Known: timeout, terminated, exited, disconnected, policyChanged.
         reason: str
 
     class ExecDecision(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
         # The question that was asked.
         approvalId: NotRequired[str | None]
+        # The number of the process on the agent's machine.
         pid: NotRequired[int | None]
+        # The number of its parent.
         ppid: NotRequired[int | None]
+        # The program.
         exe: str
+        # The program and its arguments.
         argv: list[str]
-        # Known: allow, forbidden.
+        # What was decided. Known: allow, forbidden.
         decision: str
-        # Known: rule, heuristic, approval, memo.
+        # What has decided it. Known: rule, heuristic, approval, memo.
         source: str
         # FILE:LINE:COLUMN of the rule, or `client` for a rule of the client.
         rule: NotRequired[str | None]
@@ -768,6 +856,7 @@ if TYPE_CHECKING:
 
     # What a request may do, whatever the agent may do. Without it the request is not confined.
     class Sandbox(TypedDict):
+        # What may be read, written and reached.
         permissions: Permissions
         # What relative places are relative to. A process has its own `cwd` if this is absent.
         cwd: NotRequired[str | None]
@@ -790,8 +879,9 @@ if TYPE_CHECKING:
 
     # What the places of a policy are relative to.
     class PolicyContext(TypedDict):
+        # Absent: that of the sandbox.
         cwd: NotRequired[str | None]
-        # Absent: [].
+        # The folders that project_roots stands for. Absent: [].
         workspaceRoots: NotRequired[list[str]]
 
     # A permission profile. Its members have snake case.
@@ -799,17 +889,23 @@ if TYPE_CHECKING:
 
     # The agent enforces the rules.
     class ManagedPermissions(TypedDict):
+        # Says which of the records this is.
         type: Literal["managed"]
+        # What may be read and written.
         file_system: FileSystemRules
+        # Whether processes have a network.
         network: NetworkAccess
 
     # Somebody else confines the files.
     class ExternalPermissions(TypedDict):
+        # Says which of the records this is.
         type: Literal["external"]
+        # Whether processes have a network.
         network: NetworkAccess
 
     # No limits.
     class DisabledPermissions(TypedDict):
+        # Says which of the records this is.
         type: Literal["disabled"]
 
     NetworkAccess: TypeAlias = Literal["restricted", "enabled"]
@@ -818,18 +914,22 @@ if TYPE_CHECKING:
 
     # Only what an entry allows. The entry with the longest path decides.
     class RestrictedFiles(TypedDict):
+        # Says which of the records this is.
         type: Literal["restricted"]
+        # Places and their access. What no entry covers is hidden.
         entries: list[SandboxEntry]
         # How many levels deep patterns are looked for.
         glob_scan_max_depth: NotRequired[int | None]
 
     class UnrestrictedFiles(TypedDict):
+        # Says which of the records this is.
         type: Literal["unrestricted"]
 
     SandboxEntry: TypeAlias = 'PlaceEntry | NamedEntry'
 
     # Gives a place an access.
     class PlaceEntry(TypedDict):
+        # The place.
         path: SandboxPath
         # deny and none are the same.
         access: Literal["read", "write", "deny", "none"]
@@ -838,54 +938,71 @@ if TYPE_CHECKING:
 
     # Lets a UNIX socket be connected to, or a device be used.
     class NamedEntry(TypedDict):
+        # The socket or device.
         path: NamedObject
+        # Only write.
         access: Literal["write"]
+        # skip: an entry whose path does not exist adds nothing.
         missing_path_behavior: NotRequired[Literal["skip"] | None]
 
     SandboxPath: TypeAlias = 'PathPlace | PatternPlace | SpecialPath'
 
     class PathPlace(TypedDict):
+        # Says which of the records this is.
         type: Literal["path"]
+        # With everything below it.
         path: str
 
     class PatternPlace(TypedDict):
+        # Says which of the records this is.
         type: Literal["glob_pattern"]
         # Such as **/*.env. Patterns are only for deny.
         pattern: str
 
     class SpecialPath(TypedDict):
+        # Says which of the records this is.
         type: Literal["special"]
+        # Which place.
         value: SpecialPlace
 
     SpecialPlace: TypeAlias = 'PlainPlace | ProjectRoots | UnknownPlace'
 
     # A place that depends on the request.
     class PlainPlace(TypedDict):
+        # root is everything, minimal what most programs need, tmpdir the folder in TMPDIR,
+        # slash_tmp /tmp.
         kind: Literal["root", "minimal", "current_working_directory", "tmpdir", "slash_tmp"]
 
     class ProjectRoots(TypedDict):
+        # Says which of the records this is.
         kind: Literal["project_roots"]
         # A path below each root.
         subpath: NotRequired[str | None]
 
     # A place that the agent does not know adds nothing.
     class UnknownPlace(TypedDict):
+        # Says which of the records this is.
         kind: Literal["unknown"]
+        # Its name.
         path: str
+        # A path below it.
         subpath: NotRequired[str | None]
 
     class NamedObject(TypedDict):
         # Only with the flags sandboxUnixSockets and sandboxDevices.
         type: Literal["unix_socket", "device"]
+        # Where it is.
         path: str
 
     # A proxy for one process.
     class NetworkProxy(TypedDict):
+        # What it lets through.
         proxy: ProxyParams
         # For telemetry only. Absent: {}.
         auditMetadata: NotRequired[AuditMetadata]
         # Goes into the placeholders of credentials.
         environmentId: NotRequired[str | None]
+        # For telemetry only.
         executionId: NotRequired[str | None]
         # Ask the client about hosts that `domains` does not decide, and wait that long. Absent:
         # refuse them. 0 is refused.
@@ -900,6 +1017,7 @@ if TYPE_CHECKING:
         # Send direct TCP connections through the proxy. It needs a sandbox. Absent: false. Only
         # with networkProxyTransparentTcp.
         transparentTcp: NotRequired[bool]
+        # Accepted, but UDP does not work.
         enableSocks5Udp: bool
         # Let the proxy go through a proxy of the agent's environment.
         allowUpstreamProxy: bool
@@ -910,6 +1028,7 @@ if TYPE_CHECKING:
         # Patterns of hosts, or with networkRequestRules of requests, and what is decided about
         # them.
         domains: NotRequired[dict[str, Literal["none", "allow", "deny"]] | None]
+        # Paths of UNIX sockets. They count only where the operator of the agent says so.
         unixSockets: NotRequired[dict[str, Literal["allow", "deny"]] | None]
         # Treat local and private addresses as any other.
         allowLocalBinding: bool
@@ -919,7 +1038,8 @@ if TYPE_CHECKING:
         # Give the process placeholders instead of credentials. The proxy puts the credentials back.
         # Absent: false. Only with credentialMasking.
         credentialMasking: NotRequired[bool]
-        # Absent: {}. Only with credentialMaskingCustomProviders.
+        # More credentials to mask, by a name of yours. Absent: {}. Only with
+        # credentialMaskingCustomProviders.
         credentialProviders: NotRequired[dict[str, CredentialProvider]]
 
     # Which variables hold a credential, and where it may go. Its members have snake case.
@@ -928,44 +1048,62 @@ if TYPE_CHECKING:
         env: NotRequired[list[str]]
         # Regular expressions of the value.
         patterns: NotRequired[list[str]]
+        # Where the credential may go.
         url_prefixes: NotRequired[list[str]]
         # A variable that holds a URL prefix.
         url_prefix_from_env: NotRequired[str | None]
+        # How it is sent. Absent or empty: bearer.
         auth: NotRequired[list[Literal["bearer", "token", "basic", "header"]]]
+        # The header that has it, for auth header.
         header: NotRequired[str | None]
+        # What stands before it in the header.
         prefix: NotRequired[str | None]
 
     class AuditMetadata(TypedDict):
+        # Any text.
         conversationId: NotRequired[str | None]
+        # Any text.
         appVersion: NotRequired[str | None]
+        # Any text.
         userAccountId: NotRequired[str | None]
+        # Any text.
         authMode: NotRequired[str | None]
+        # Any text.
         originator: NotRequired[str | None]
+        # Any text.
         userEmail: NotRequired[str | None]
+        # Any text.
         terminalType: NotRequired[str | None]
+        # Any text.
         model: NotRequired[str | None]
+        # Any text.
         slug: NotRequired[str | None]
 
     # For the sandbox of another system. Checked, but without effect on Linux.
     class ManagedNetwork(TypedDict):
+        # Ports that may be reached.
         loopbackPorts: NotRequired[list[int]]
-        # Absent: false.
+        # Listeners are allowed. Absent: false.
         allowLocalBinding: NotRequired[bool]
+        # Paths of sockets.
         allowUnixSockets: NotRequired[list[str]]
-        # Absent: false.
+        # All sockets are allowed. Absent: false.
         dangerouslyAllowAllUnixSockets: NotRequired[bool]
         # Needs the same in `networkProxy.proxy`. Absent: false.
         transparentTcp: NotRequired[bool]
 
     class PolicyRequestParams(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
+        # Where the process wants to go.
         request: PolicyRequest
 
     class PolicyRequest(TypedDict):
-        # Known: http, https_connect, socks5_tcp, socks5_udp.
+        # How the process reaches for the host. Known: http, https_connect, socks5_tcp, socks5_udp.
         protocol: str
         # A name or an address, never a URL.
         host: str
+        # The port.
         port: int
         # Of an HTTP request, if the start of the process had a rule about requests. Only with
         # networkRequestRules.
@@ -974,11 +1112,13 @@ if TYPE_CHECKING:
         path: NotRequired[str | None]
 
     class PolicyAnswer(TypedDict):
+        # The answer.
         decision: PolicyChoice
 
     PolicyChoice: TypeAlias = 'AllowChoice | RefuseChoice'
 
     class AllowChoice(TypedDict):
+        # Says which of the records this is.
         type: Literal["allow"]
 
     class RefuseChoice(TypedDict):
@@ -988,23 +1128,27 @@ if TYPE_CHECKING:
         reason: str
 
     class PolicyDecision(TypedDict):
+        # The process, by the id that the client has chosen.
         processId: str
         # UTC, with milliseconds.
         timestamp: str
-        # Known: domain, non_domain.
+        # What was judged. Known: domain, non_domain.
         scope: str
-        # Known: allow, deny, ask.
+        # The outcome. Known: allow, deny, ask.
         decision: str
-        # Known: baseline_policy, decider, mode_guard, proxy_state.
+        # What has decided. Known: baseline_policy, decider, mode_guard, proxy_state.
         source: str
+        # A word for why, or the text of the client.
         reason: str
-        # Known: http, https_connect, socks5_tcp, socks5_udp.
+        # How the process reaches for the host. Known: http, https_connect, socks5_tcp, socks5_udp.
         protocol: str
+        # A name or an address.
         host: str
+        # The port.
         port: int
         # The HTTP method, CONNECT for a tunnel. Absent for SOCKS.
         method: NotRequired[str | None]
-        # Only with networkRequestRules.
+        # Of an HTTP request, without its query. Only with networkRequestRules.
         path: NotRequired[str | None]
         # The process's end of its connection to the proxy.
         client: str
@@ -1012,15 +1156,17 @@ if TYPE_CHECKING:
         policyOverride: bool
 
     class HTTPRequestParams(TypedDict):
+        # Any token, such as GET.
         method: str
         # An absolute http or https URL.
         url: str
-        # Absent: [].
+        # In this order. Absent: [].
         headers: NotRequired[list[HTTPHeader]]
+        # The body.
         bodyBase64: NotRequired[str | None]
         # For headers and body. Absent: no limit.
         timeoutMs: NotRequired[int | None]
-        # Absent: "follow".
+        # follow: up to 10 redirects. stop: the redirect is the result. Absent: "follow".
         redirectPolicy: NotRequired[Literal["follow", "stop"]]
         # The client's choice. The pieces of a stream have it.
         requestId: str
@@ -1028,6 +1174,7 @@ if TYPE_CHECKING:
         streamResponse: NotRequired[bool]
 
     class HTTPResponse(TypedDict):
+        # The HTTP status.
         status: int
         # Names are in lower case.
         headers: list[HTTPHeader]
@@ -1035,48 +1182,63 @@ if TYPE_CHECKING:
         bodyBase64: str
 
     class HTTPHeader(TypedDict):
+        # The name.
         name: str
+        # The value.
         value: str
         # Only in a request: a variable of the agent's whose content is put behind `value`. Only
         # with httpHeaderEnvVars.
         valueEnvVar: NotRequired[str | None]
 
     class HTTPBodyDelta(TypedDict):
+        # The id that the client has chosen.
         requestId: str
         # From 1.
         seq: int
+        # The bytes.
         deltaBase64: str
+        # It is the last piece.
         done: bool
         # Why the body has ended early.
         error: NotRequired[str | None]
 
+    class WriteFileParams(TypedDict):
+        # The file.
+        path: str
+        # The new content.
+        dataBase64: str
+        # false: refuse links anywhere in the path. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
+
     # The path of a request.
     class PathParams(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
         # false: refuse links anywhere in the path. Absent: true.
         followSymlinks: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class ReadFileResult(TypedDict):
+        # The content.
         dataBase64: str
-
-    class WriteFileParams(TypedDict):
-        path: str
-        dataBase64: str
-        # false: refuse links anywhere in the path. Absent: true.
-        followSymlinks: NotRequired[bool | None]
-        sandbox: NotRequired[Sandbox | None]
 
     class CreateDirectoryParams(TypedDict):
+        # The directory.
         path: str
         # Make its parents too. What exists is no error then. Absent: true.
         recursive: NotRequired[bool | None]
-        # Absent: true.
+        # false: refuse links anywhere in the path. Absent: true.
         followSymlinks: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class FileMetadata(TypedDict):
+        # It is a directory.
         isDirectory: bool
+        # It is a regular file.
         isFile: bool
         # About the path itself.
         isSymlink: bool
@@ -1084,12 +1246,15 @@ if TYPE_CHECKING:
         size: int
         # Milliseconds since 1970. 0: not known.
         createdAtMs: int
+        # Milliseconds since 1970.
         modifiedAtMs: int
 
     class CanonicalizeResult(TypedDict):
+        # Without links and dots.
         path: str
 
     class ReadDirectoryResult(TypedDict):
+        # The names in the directory.
         entries: list[DirectoryEntry]
 
     class DirectoryEntry(TypedDict):
@@ -1097,11 +1262,15 @@ if TYPE_CHECKING:
         fileName: str
         # Of a link's target.
         isDirectory: bool
+        # Of a link's target: a regular file.
         isFile: bool
 
     class WalkParams(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
+        # Bounds of the walk.
         options: WalkOptions
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class WalkOptions(TypedDict):
@@ -1111,11 +1280,13 @@ if TYPE_CHECKING:
         maxDirectories: int
         # 1 to 50,000.
         maxEntries: int
+        # Enter directories behind links, each once.
         followDirectorySymlinks: bool
         # List directories whose name begins with a dot, but do not enter them. Absent: false.
         pruneHiddenDirectories: NotRequired[bool]
 
     class WalkResult(TypedDict):
+        # Files and directories, without the root.
         entries: list[WalkEntry]
         # What could not be read.
         errors: list[WalkError]
@@ -1123,34 +1294,47 @@ if TYPE_CHECKING:
         truncated: bool
 
     class WalkEntry(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
+        # What it is.
         kind: Literal["file", "directory"]
 
     class WalkError(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
+        # Why it could not be read.
         message: str
 
     class RemoveParams(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
-        # Absent: true.
+        # Remove a directory with all below it. Absent: true.
         recursive: NotRequired[bool | None]
         # A path that does not exist is no error. Absent: true.
         force: NotRequired[bool | None]
-        # Absent: true.
+        # false: refuse links anywhere in the path. Absent: true.
         followSymlinks: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class CopyParams(TypedDict):
+        # What is copied.
         sourcePath: str
+        # What is made of it.
         destinationPath: str
+        # Copy a directory with all below it.
         recursive: bool
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class RenameParams(TypedDict):
+        # What is moved.
         sourcePath: str
+        # Where it is then.
         destinationPath: str
         # Replace what is at the destination. Absent: true.
         replace: NotRequired[bool]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class ApplyPatchParams(TypedDict):
@@ -1160,6 +1344,7 @@ if TYPE_CHECKING:
         cwd: str
         # Change nothing, and answer with a diff. Absent: false.
         dryRun: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class ApplyPatchResult(TypedDict):
@@ -1173,7 +1358,9 @@ if TYPE_CHECKING:
     PatchedFile = TypedDict(
         "PatchedFile",
         {
+            # What happened to it.
             "kind": Literal["added", "updated", "deleted"],
+            # A file or directory on the agent's machine.
             "path": str,
             # The old path of a file that was moved.
             "from": NotRequired[str],
@@ -1183,32 +1370,40 @@ if TYPE_CHECKING:
     class OpenParams(TypedDict):
         # Up to 32 bytes.
         handleId: str
+        # A file or directory on the agent's machine.
         path: str
         # replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
         # "read".
         mode: NotRequired[Literal["read", "replace"]]
-        # Only with sandboxedFileStreaming.
+        # What the request may do. Without it the request is not confined. Only with
+        # sandboxedFileStreaming.
         sandbox: NotRequired[Sandbox | None]
 
     class HandleParams(TypedDict):
+        # The handle, by the id that the client has chosen.
         handleId: str
 
-    class ReadBlockParams(TypedDict):
+    class WriteBlockParams(TypedDict):
+        # The handle, by the id that the client has chosen.
         handleId: str
+        # Where it begins in the file.
+        offset: int
+        # 1 to 1,048,576 bytes (-32600).
+        chunk: str
+
+    class ReadBlockParams(TypedDict):
+        # The handle, by the id that the client has chosen.
+        handleId: str
+        # Where it begins in the file.
         offset: int
         # 1 to 1,048,576 (-32600).
         len: int
 
     class ReadBlockResult(TypedDict):
+        # The bytes.
         chunk: str
         # The chunk is shorter than was asked for.
         eof: bool
-
-    class WriteBlockParams(TypedDict):
-        handleId: str
-        offset: int
-        # 1 to 1,048,576 bytes (-32600).
-        chunk: str
 
     class WatchMissingParams(TypedDict):
         # Greater than all before on this connection, from 1.
@@ -1217,6 +1412,7 @@ if TYPE_CHECKING:
         missing: list[str]
         # A path that exists: the watch also fires when it changes.
         present: NotRequired[str | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class WatchMissingResult(TypedDict):
@@ -1224,14 +1420,17 @@ if TYPE_CHECKING:
         watching: bool
 
     class MissingChangedNotification(TypedDict):
+        # The watch, by the id that the client has chosen.
         watchId: int
 
     class WatchParams(TypedDict):
         # The client's choice, unique among the watches of the connection.
         watchId: str
+        # A file or directory on the agent's machine.
         path: str
         # With all directories below. Absent: false.
         recursive: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
     class WatchResult(TypedDict):
@@ -1239,10 +1438,13 @@ if TYPE_CHECKING:
         path: str
 
     class UnwatchParams(TypedDict):
+        # The watch, by the id that the client has chosen.
         watchId: str
 
     class ChangedNotification(TypedDict):
+        # The watch, by the id that the client has chosen.
         watchId: str
+        # In the order in which it happened.
         changes: list[FileChange]
         # More has changed: look at all of the tree. Absent: false.
         overflow: NotRequired[bool | None]
@@ -1250,6 +1452,7 @@ if TYPE_CHECKING:
     FileChange: TypeAlias = 'PathChange | PathRenamed'
 
     class PathChange(TypedDict):
+        # A file or directory on the agent's machine.
         path: str
         # created: what was there is gone, with all below it. modified: content, mode, owner or
         # times.
@@ -1258,7 +1461,9 @@ if TYPE_CHECKING:
     PathRenamed = TypedDict(
         "PathRenamed",
         {
+            # Where it is now.
             "path": str,
+            # Says which of the records this is.
             "kind": Literal["renamed"],
             # Where it was, with all below it.
             "from": str,
@@ -1279,9 +1484,11 @@ if TYPE_CHECKING:
     SocketId: TypeAlias = str
 
     class SocketWriteParams(TypedDict):
+        # The socket, by the id that the client has chosen.
         socketId: SocketId
         # How many bytes were sent before. The agent takes no byte twice.
         offset: int
+        # The bytes.
         chunk: str
         # Nothing follows. Absent: false.
         eof: NotRequired[bool | None]
@@ -1291,17 +1498,21 @@ if TYPE_CHECKING:
         received: int
 
     class SocketReceivedParams(TypedDict):
+        # The socket, by the id that the client has chosen.
         socketId: SocketId
         # How many bytes the client has in all.
         received: int
 
     class SocketParams(TypedDict):
+        # The socket, by the id that the client has chosen.
         socketId: SocketId
 
     class SocketData(TypedDict):
+        # The socket, by the id that the client has chosen.
         socketId: str
         # How many bytes came before.
         offset: int
+        # The bytes.
         chunk: str
         # Nothing more comes. Absent: false.
         eof: NotRequired[bool | None]
@@ -1315,88 +1526,136 @@ if TYPE_CHECKING:
     class CapabilityRoot(TypedDict):
         # The client's choice. The answer repeats it.
         id: str
+        # The folder.
         path: str
-        # Only with capabilityDiscoverySandbox.
+        # What the request may do. Without it the request is not confined. Only with
+        # capabilityDiscoverySandbox.
         sandbox: NotRequired[Sandbox | None]
 
     # In the order of the request.
     class DiscoverRootsResult(TypedDict):
+        # One for each root.
         roots: list[DiscoveredRoot]
 
     # The files of one folder, as they are. With an error there is nothing else.
     class DiscoveredRoot(TypedDict):
+        # That of the request.
         id: str
         # As it was sent.
         path: str
+        # null: the folder is no plugin.
         plugin: PluginFiles | None
+        # The skills below it.
         skills: list[SkillFiles]
+        # Manifests that give skills a namespace.
         namespaceManifests: list[DiscoveredFile]
+        # What could not be read, and why.
         warnings: list[str]
+        # Why nothing could be read.
         error: str | None
 
     class DiscoveredFile(TypedDict):
+        # Where it is.
         path: str
+        # Its text.
         contents: str
 
     # The manifest of a plugin, and the files that it names.
     class PluginFiles(TypedDict):
+        # plugin.json.
         manifest: DiscoveredFile
+        # The MCP servers that it names.
         mcpConfig: DiscoveredFile | None
+        # The apps that it names.
         appsConfig: DiscoveredFile | None
 
     # A SKILL.md and its openai.yaml.
     class SkillFiles(TypedDict):
+        # SKILL.md.
         instructions: DiscoveredFile
+        # openai.yaml.
         metadata: DiscoveredFile | None
 
     class DiscoverInstalledParams(TypedDict):
+        # Needed, but without effect.
         cwd: str
         # Unlike elsewhere, it needs a `cwd`.
         sandbox: NotRequired[Sandbox | None]
+        # Tell what is passed over, too. Without effect if there is a sandbox. Other servers ignore
+        # it. Absent: false.
+        details: NotRequired[bool]
 
     class DiscoverInstalledResult(TypedDict):
+        # Plugins with their skills.
         plugins: list[InstalledPlugin]
         # Of no plugin.
         skills: list[InstalledSkill]
+        # What could not be read, and why.
         warnings: list[str]
+        # PATH: CAUSE of what is passed over.
+        details: NotRequired[list[str]]
 
     class InstalledPlugin(TypedDict):
+        # NAME@MARKETPLACE.
         id: str
+        # For people.
         displayName: str
+        # Its id where it comes from.
         remotePluginId: str | None
+        # Its version.
         version: str
+        # Its folder.
         root: str
+        # Its files.
         files: PluginFiles
+        # Its skills.
         skills: list[InstalledSkill]
 
     # The front matter of a SKILL.md, and its openai.yaml.
     class InstalledSkill(TypedDict):
         # NAMESPACE:NAME where there is a namespace.
         name: str
+        # What the skill is for.
         description: str
+        # The same for people, if there is one.
         shortDescription: str | None
+        # Its SKILL.md.
         path: str
         # Where a skill of no plugin was found.
         discoveryRoot: NotRequired[DiscoveryRoot]
+        # What it needs.
         dependencies: SkillDependencies | None
+        # Where it may be used.
         policy: SkillPolicy | None
 
     class DiscoveryRoot(TypedDict):
+        # Which of the places.
         id: str
+        # The folder.
         path: str
 
     class SkillDependencies(TypedDict):
+        # Tools that the skill needs.
         tools: list[SkillTool]
 
     class SkillTool(TypedDict):
+        # The kind of tool, such as mcp.
         type: str
+        # Its name.
         value: str
+        # What it is for.
         description: str | None
+        # How an MCP server is reached.
         transport: str | None
+        # The command that starts it.
         command: str | None
+        # Where it is.
         url: str | None
+        # The port for the answer of a sign-in.
         oauthCallbackPort: int | None
 
     class SkillPolicy(TypedDict):
+        # Whether a model may use it without being asked.
         allowImplicitInvocation: bool | None
+        # Products that may use it.
         products: list[str]
