@@ -1,4 +1,4 @@
-"""Runs every block of docs/sdk/python.md, and of the README of the package.
+"""Runs every block of the page of the client for Python, and of the README of the package.
 
 The info string of a block says how:
 
@@ -25,7 +25,7 @@ import execagent
 
 from .conftest import AGENT, ROOT, start_agent, stop
 
-PAGES = [ROOT / "docs" / "sdk" / "python.md", ROOT / "sdk" / "python" / "README.md"]
+PAGES = [ROOT / "docs/sdk/python.md", ROOT / "sdk" / "python" / "README.md"]
 SRC = Path(execagent.__file__).parent.parent
 FRAME = """
 import ast
