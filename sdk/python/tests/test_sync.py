@@ -150,6 +150,7 @@ def test_interrupt(server: Server) -> None:
 import sys, threading, time, os, signal
 sys.path.insert(0, {str(SRC)!r})
 from execagent.sync import connect
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 with connect({server.ws!r}) as agent:
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:

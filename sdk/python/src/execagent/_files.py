@@ -15,7 +15,6 @@ from ._errors import (
     OutputLimitError,
     ProtocolError,
     RpcError,
-    UnsupportedError,
     again,
     shown,
 )
@@ -560,7 +559,6 @@ __all__ = [
     "PatchResult",
     "PatchedFile",
     "Stat",
-    "UnsupportedError",
     "Walk",
     "WalkEntry",
     "Watch",
