@@ -1,0 +1,109 @@
+"""Runs every block of the page of the client for Python, and of the README of the package.
+
+The info string of a block says how:
+
+    python          in an async function, where agent is a client of an agent that runs in an empty folder
+    python run      a program of its own
+    text output     what the block before it prints
+    sh tested       in an empty folder, with the agent on the PATH
+    sh by=package   run by test_package
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import execagent
+
+from .conftest import AGENT, ROOT, start_agent, stop
+
+PAGES = [ROOT / "docs/sdk/python.md", ROOT / "sdk" / "python" / "README.md"]
+SRC = Path(execagent.__file__).parent.parent
+FRAME = """
+import ast
+import asyncio
+import sys
+import execagent
+
+async def main():
+    async with execagent.connect("ws://127.0.0.1:7000") as agent:
+        names = {**vars(execagent), "agent": agent, "asyncio": asyncio, "execagent": execagent}
+        code = compile(sys.argv[1], "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        await eval(code, names)
+
+asyncio.run(main())
+"""
+
+
+@dataclass
+class Block:
+    info: str
+    text: str
+    where: str
+    output: str | None = None
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, each with the output that follows it."""
+    found: list[Block] = []
+    open_block: Block | None = None
+    for number, line in enumerate(page.read_text().splitlines(keepends=True), 1):
+        if line.startswith("```") and open_block is None:
+            open_block = Block(line[3:].strip(), "", f"{page.name} line {number}")
+        elif line.startswith("```") and open_block is not None:
+            if open_block.info == "text output":
+                found[-1].output = open_block.text
+            else:
+                found.append(open_block)
+            open_block = None
+        elif open_block is not None:
+            open_block.text += line
+    return found
+
+
+ALL = [block for page in PAGES for block in blocks(page) if block.info != "sh by=package"]
+
+
+def test_blocks_are_known() -> None:
+    assert {block.info for block in ALL} == {"python", "python run", "sh tested"}
+
+
+@pytest.mark.parametrize("block", ALL, ids=[block.where for block in ALL])
+def test_block(block: Block, tmp_path: Path) -> None:
+    folder, programs = tmp_path / "empty", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    (programs / "agent").symlink_to(AGENT)
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(SRC), "PYTHONWARNINGS": "error"}
+    if block.info == "sh tested":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % free.getsockname()[1]  # noqa: UP031
+        script = block.text.replace("127.0.0.1:7000", address)
+        subprocess.run(["sh", "-eu", "-c", script], cwd=folder, env=env, check=True, timeout=60)
+        return
+    text = block.text if block.info == "python run" else FRAME
+    process, url = start_agent("--listen", "ws://127.0.0.1:0", cwd=str(folder), env=env)
+    try:
+        text = re.sub(r"ws://127\.0\.0\.1:7000", url, text)
+        done = subprocess.run(
+            [sys.executable, "-c", text, block.text],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        stop(process)
+    assert done.stderr == "" and done.returncode == 0, done.stderr
+    assert done.stdout == (block.output or "")

@@ -1,0 +1,509 @@
+"""Servers that break the rules: the client ends with an error that names what was wrong, and keeps its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+import execagent
+
+Script = Callable[["Conversation"], Awaitable[None]]
+
+INFO = {
+    "shell": {"name": "sh", "path": "/bin/sh"},
+    "executorVersion": "0",
+    "providerId": "x",
+    "cwd": "file:///w",
+    "userHomeDir": "file:///h",
+    "platformOs": "linux",
+    "prependPathDirs": [],
+    "temporaryDirectories": [],
+    "tempDir": "file:///tmp",
+    "capabilities": {
+        "processCloseStdin": True,
+        "processList": True,
+        "fsWatch": True,
+        "socketForward": True,
+        "namedSessions": True,
+    },
+}
+
+
+class Conversation:
+    """One connection of a client to a scripted server."""
+
+    def __init__(self, ws: ServerConnection) -> None:
+        self.ws = ws
+        self._requests: list[dict[str, Any]] = []
+
+    async def _message(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(await self.ws.recv())
+        return message
+
+    async def request(self, method: str | None = None) -> dict[str, Any]:
+        """Return the next request."""
+        while True:
+            message = self._requests.pop(0) if self._requests else await self._message()
+            if "id" in message and (method is None or message.get("method") == method):
+                return message
+
+    async def reply(self) -> dict[str, Any]:
+        """Return the next answer of the client."""
+        while True:
+            message = await self._message()
+            if "method" not in message:
+                return message
+            self._requests.append(message)
+
+    async def send(self, **message: Any) -> None:
+        await self.ws.send(json.dumps(message))
+
+    async def raw(self, text: str | bytes) -> None:
+        await self.ws.send(text)
+
+    async def tell(self, method: str, **params: Any) -> None:
+        await self.send(method=method, params=params)
+
+    async def answer(self, method: str, result: Any) -> dict[str, Any]:
+        """Wait for a request, and answer it."""
+        request = await self.request(method)
+        await self.send(id=request["id"], result=result)
+        return request
+
+    async def handshake(self) -> None:
+        await self.answer("initialize", {"sessionId": "s", "environmentInfo": INFO})
+        await self.ws.recv()
+
+    async def start(self) -> str:
+        """Let the client start a process."""
+        request = await self.answer("process/start", {"processId": "p", "sandboxType": "none"})
+        process_id: str = request["params"]["processId"]
+        return process_id
+
+
+@asynccontextmanager
+async def server(script: Script, *, once: bool = False) -> AsyncIterator[str]:
+    """A server that follows a script on each connection; with once, only on the first."""
+    count = 0
+
+    async def handler(ws: ServerConnection) -> None:
+        nonlocal count
+        count += 1
+        if once and count > 1:
+            await ws.close()
+            return
+        try:
+            await script(Conversation(ws))
+            await ws.wait_closed()
+        except ConnectionClosed:
+            pass
+
+    async with serve(
+        handler, "127.0.0.1", 0, compression=None, max_size=None, ping_interval=None, close_timeout=0.1
+    ) as listening:
+        yield f"ws://127.0.0.1:{next(iter(listening.sockets)).getsockname()[1]}"
+
+
+@asynccontextmanager
+async def raw_server(data: bytes, *, repeat: bool = False) -> AsyncIterator[str]:
+    """A server that is none."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            while True:
+                writer.write(data)
+                await writer.drain()
+                if not repeat:
+                    break
+            await reader.read()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(handler, "127.0.0.1", 0)
+    async with listening:
+        yield f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+def connect(url: str, **options: Any) -> execagent.Opening:
+    return execagent.connect(url, handshake_timeout=2, connect_timeout=2, recovery_timeout=0.3, **options)
+
+
+async def nothing_left() -> None:
+    for _ in range(300):
+        left = [
+            task
+            for task in asyncio.all_tasks()
+            if task is not asyncio.current_task() and "execagent" in repr(task.get_coro())
+        ]
+        if not left:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(left)
+
+
+DEEP = '{"id":1,"result":' + "[" * 100_000 + "]" * 100_000 + "}"
+MANY = '{"id":1,"result":[' + "[]," * 300_000 + "1]}"
+
+FIRST: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
+    "garbage": ("\x1b[31mboo", "not JSON"),
+    "not UTF-8": (b"\xff\xfe", "not UTF-8"),
+    "empty": ("", "not JSON"),
+    "a list": ("[]", "not a JSON object"),
+    "deep": (DEEP, "nested too deeply"),
+    "many values": (MANY, "more than 262144 values"),
+    "a long number": ('{"id":1,"result":{"sessionId":' + "9" * 5000 + "}}", "not JSON"),
+    "no members": ({}, "neither a method nor a result"),
+    "another id": ({"id": 77, "result": {}}, "the id 77, which no request has"),
+    "id null": ({"id": None, "result": {}}, "the id None"),
+    "id true": ({"id": True, "result": {}}, "the id True"),
+    "id -1": ({"id": -1, "error": {"code": -32600, "message": "what?\x1b[0m"}}, "did not understand"),
+    "result null": ({"id": 1, "result": None}, "None is not an object"),
+    "session id missing": ({"id": 1, "result": {}}, "sessionId is missing"),
+    "session id a number": ({"id": 1, "result": {"sessionId": 5}}, "sessionId is 5, and not a text"),
+    "session id empty": ({"id": 1, "result": {"sessionId": ""}}, "has no id"),
+    "info a list": ({"id": 1, "result": {"sessionId": "s", "environmentInfo": []}}, "is not an object"),
+    "info empty": ({"id": 1, "result": {"sessionId": "s", "environmentInfo": {}}}, "shell"),
+    "error a text": ({"id": 1, "error": "no"}, "is not an object"),
+    "error without code": ({"id": 1, "error": {"message": "no"}}, "code is missing"),
+    "method a number": ({"method": 5}, "the method 5"),
+    "params a list": ({"method": "process/closed", "params": []}, "is not an object"),
+    "seq a fraction": ({"method": "process/closed", "params": {"processId": "p", "seq": 1.5}}, "seq is 1.5"),
+    "seq true": ({"method": "process/closed", "params": {"processId": "p", "seq": True}}, "seq is True"),
+    "seq too large": ({"method": "process/closed", "params": {"processId": "p", "seq": 1 << 64}}, "an integer from 1"),
+    "seq 0": ({"method": "process/closed", "params": {"processId": "p", "seq": 0}}, "an integer from 1"),
+    "exit code a text": (
+        {"method": "process/exited", "params": {"processId": "p", "seq": 1, "exitCode": "0"}},
+        "exitCode is '0'",
+    ),
+    "chunk no base64": (
+        {"method": "process/output", "params": {"processId": "p", "seq": 1, "stream": "stdout", "chunk": "a"}},
+        "not base64",
+    ),
+    "another stream": (
+        {"method": "process/output", "params": {"processId": "p", "seq": 1, "stream": "std\x1b[1m", "chunk": ""}},
+        "is not known",
+    ),
+    "a request twice": ({"id": {}, "method": "x"}, "a request has the id"),
+    "taken": ({"method": "session/taken", "params": {"clientName": "\x1b]0;evil\x07"}}, "taken"),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+async def test_first_message(name: str) -> None:
+    message, want = FIRST[name]
+
+    async def script(c: Conversation) -> None:
+        await c.request("initialize")
+        await c.raw(message if isinstance(message, (str, bytes)) else json.dumps(message))
+
+    async with server(script) as url:
+        with pytest.raises(execagent.AgentError, match=want) as caught:
+            await connect(url)
+        text = str(caught.value)
+        assert len(text) < 2000
+        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text), text
+    await nothing_left()
+
+
+async def test_silence() -> None:
+    async def script(c: Conversation) -> None:
+        await c.request("initialize")
+
+    async with server(script) as url:
+        with pytest.raises(execagent.ConnectTimeoutError, match="handshake within 0.2 s") as caught:
+            await execagent.connect(url, handshake_timeout=0.2)
+        assert caught.value.retryable and isinstance(caught.value, TimeoutError)
+    await nothing_left()
+
+
+UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "want", "final"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", "valid HTTP response", False),
+        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\n\x1b[0m", "status 404", False),
+        (b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno", "status 401: no", True),
+        (b"HTTP/1.1 302 Found\r\nlocation: ws://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n", "status 302", False),
+        (UPGRADE, "header", False),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n", "valid HTTP response|too long|status", False),
+    ],
+    ids=["ssh", "404", "401", "redirect", "bad upgrade", "long header"],
+)
+async def test_no_agent(data: bytes, want: str, final: bool) -> None:
+    async with raw_server(data) as url:
+        with pytest.raises(execagent.ConnectError, match=want) as caught:
+            await connect(url)
+        assert caught.value.final is final and caught.value.retryable is not final
+        assert "\x1b" not in str(caught.value)
+    await nothing_left()
+
+
+async def test_endless_http() -> None:
+    async with raw_server(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100, repeat=True) as url:
+        with pytest.raises(execagent.ConnectError):
+            await connect(url)
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(execagent.ConnectError, match="ws://127.0.0.1:1"):
+        await connect("ws://127.0.0.1:1/?secret=x")
+
+
+async def started(c: Conversation) -> str:
+    await c.handshake()
+    return await c.start()
+
+
+LATER: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "closed without exit": ([{"m": "process/closed", "seq": 1}], "has not exited"),
+    "exited twice": (
+        [{"m": "process/exited", "seq": 1, "exitCode": 0}, {"m": "process/exited", "seq": 2, "exitCode": 0}],
+        "exited twice",
+    ),
+    "bad base64": ([{"m": "process/output", "seq": 1, "stream": "stdout", "chunk": "@@@@"}], "not base64"),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+async def test_later_message(name: str) -> None:
+    messages, want = LATER[name]
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        for message in messages:
+            params = {key: value for key, value in message.items() if key != "m"}
+            await c.tell(message["m"], processId=process_id, **params)
+        while True:
+            request = await c.request()
+            await c.send(id=request["id"], result={})
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.AgentError, match=want):
+            await agent.run(["x"])
+    await nothing_left()
+
+
+READS: dict[str, tuple[Any, str]] = {
+    "wrong type": ("text", "is not an object"),
+    "nextSeq 0": ({"chunks": [], "nextSeq": 0, "exited": False, "closed": False}, "nextSeq is 0"),
+    "no progress": ({"chunks": [], "nextSeq": 1, "exited": False, "closed": False}, "cannot be read"),
+    "a gap": ({"chunks": [], "nextSeq": 9, "exited": False, "closed": False}, "no longer has"),
+    "exit without code": ({"chunks": [], "nextSeq": 2, "exited": True, "closed": False}, "its code is missing"),
+    "failure": ({"chunks": [], "nextSeq": 2, "failure": "\x1b[1mbroken"}, "failed"),
+    "chunks out of order": (
+        {
+            "chunks": [{"seq": 2, "stream": "stdout", "chunk": ""}, {"seq": 1, "stream": "stdout", "chunk": ""}],
+            "nextSeq": 3,
+        },
+        "comes after",
+    ),
+    "chunk beyond the end": ({"chunks": [{"seq": 7, "stream": "stdout", "chunk": ""}], "nextSeq": 3}, "comes after"),
+    "closed and more": (
+        {"chunks": [{"seq": 2, "stream": "stdout", "chunk": ""}], "nextSeq": 3, "closed": True},
+        "contradicts itself|no longer has",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_read(name: str) -> None:
+    """A process whose missed events cannot be read fails alone, and is killed."""
+    result, want = READS[name]
+    killed = asyncio.Event()
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        # Event 1 is missing, so the client asks.
+        await c.tell("process/output", processId=process_id, seq=2, stream="stdout", chunk="aGk=")
+        while True:
+            request = await c.request()
+            if request["method"] == "process/read":
+                await c.send(id=request["id"], result=result)
+            elif request["method"] == "process/terminate":
+                killed.set()
+                await c.send(id=request["id"], result={"running": True})
+            else:
+                await c.send(id=request["id"], result={"status": "ready"})
+
+    async with server(script) as url, connect(url) as agent:
+        process = await agent.spawn(["x"])
+        with pytest.raises(execagent.AgentError, match=want) as caught:
+            async with asyncio.timeout(10):
+                await process.communicate()
+        assert "\x1b" not in str(caught.value)
+        await asyncio.wait_for(killed.wait(), 5)
+        assert await agent.status() == "ready"
+    await nothing_left()
+
+
+async def test_unknown_messages_are_ignored() -> None:
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        await c.tell("no/such", x=1)
+        await c.tell("process/output", processId="nobody", seq=1, stream="stdout", chunk="aGk=")
+        await c.send(id="q", method="no/such", params={})
+        refused = await c.reply()
+        assert refused["error"]["code"] == -32601
+        request = await c.request("environment/status")
+        await c.send(id=request["id"], result={"status": "ready"}, more=1)
+
+    async with server(script) as url, connect(url) as agent:
+        assert await agent.status() == "ready"
+
+
+async def test_questions_without_bound() -> None:
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        for i in range(300):
+            await c.send(
+                id=f"q{i}",
+                method="network/policyRequest",
+                params={"processId": "p", "request": {"protocol": "http", "host": "h", "port": 1}},
+            )
+
+    async def on_network(question: execagent.NetworkQuestion) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    async with server(script, once=True) as url, connect(url, on_network=on_network) as agent:
+        assert "256 questions" in str(await asyncio.wait_for(agent.wait_failed(), 10))
+    await nothing_left()
+
+
+async def test_answers_are_no_by_default() -> None:
+    answers: list[Any] = []
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        network = {"processId": "p", "request": {"protocol": "http", "host": "h", "port": 1}}
+        await c.send(id="n", method="network/policyRequest", params=network)
+        answers.append(await c.reply())
+        await c.send(
+            id="a",
+            method="process/execApproval",
+            params={
+                "processId": "p",
+                "approvalId": "1",
+                "kind": "start",
+                "argv": ["rm"],
+                "exe": "",
+                "cwd": "/",
+                "reason": "",
+                "matchedRules": [],
+                "afterSeq": 0,
+                "timeoutMs": 1000,
+            },
+        )
+        answers.append(await c.reply())
+        await c.send(id="b", method="process/execApproval", params={"processId": 5})
+        answers.append(await c.reply())
+        await c.answer("environment/status", {"status": "ready"})
+
+    async def broken(question: object) -> bool:
+        raise RuntimeError("oh")
+
+    for options in ({}, {"on_network": broken, "on_approval": broken}):
+        answers.clear()
+        async with server(script) as url, connect(url, **options) as agent:
+            assert await agent.status() == "ready"
+        assert answers[0]["result"]["decision"]["type"] == "deny"
+        assert answers[1]["result"] == {"decision": "decline"}
+        assert answers[2]["error"]["code"] == -32602
+
+
+async def test_memory_is_bounded() -> None:
+    """A flood of events that nobody takes, early ones and late ones, is held within bounds."""
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        chunk = "eHh4" * 16_384
+        for seq in range(1, 100_000):
+            # Every second event is before its turn, because event 1 never comes.
+            await c.tell("process/output", processId=process_id, seq=seq + 1, stream="stdout", chunk=chunk)
+
+    async with server(script) as url, connect(url) as agent:
+        await agent.info()
+        tracemalloc.start()
+        process = await agent.spawn(["x"])
+        await asyncio.sleep(2)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 40 << 20
+        process.close()
+
+
+async def test_message_too_large() -> None:
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        request = await c.request()
+        await c.raw(json.dumps({"id": request["id"], "result": {"x": "y" * (65 << 20)}}))
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.DisconnectedError, match="64|67108864|size|exceeds"):
+            await agent.status()
+
+
+async def test_endless_fragments() -> None:
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+
+        async def endless() -> AsyncIterator[str]:
+            while True:
+                yield ""
+                await asyncio.sleep(0)
+
+        await c.ws.send(endless())
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        assert "fragment" in str(await asyncio.wait_for(agent.wait_failed(), 30))
+
+
+async def test_program_that_speaks_garbage() -> None:
+    for code, want in (
+        ("print('hello')", "not JSON"),
+        ("import sys; sys.stderr.write('no such file\\x1b[0m\\n')", "no such file"),
+        ("import sys; sys.stdout.write('x' * (66 << 20)); sys.stdout.flush(); input()", "more than 67108864 bytes"),
+    ):
+        with pytest.raises(execagent.AgentError, match=want) as caught:
+            await execagent.connect(command=[sys.executable, "-c", code], handshake_timeout=20)
+        assert "\x1b" not in str(caught.value)
+    with pytest.raises(execagent.ConnectError, match="starting '/no/such'"):
+        await execagent.connect(command=["/no/such"])
+    await nothing_left()
+
+
+async def test_wrong_names_of_files() -> None:
+    """Names that would lead out of a directory, and paths that are none."""
+    listing: dict[str, Any] = {}
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        while True:
+            request = await c.request()
+            await c.send(id=request["id"], result=listing)
+
+    async with server(script) as url, connect(url) as agent:
+        for name in ("../x", "", ".", "a/b"):
+            listing = {"entries": [{"fileName": name, "isDirectory": False, "isFile": True}]}
+            with pytest.raises(execagent.ProtocolError, match="not a name"):
+                await agent.fs.list("/d")
+        for path in ("http://x/", "relative", "file:///a%00b", 5):
+            listing = {"path": path}
+            with pytest.raises(execagent.ProtocolError):
+                await agent.fs.realpath("/d")
+        listing = {"path": "file:///a/../../%2e%2e/b"}
+        assert await agent.fs.realpath("/d") == "/b"
