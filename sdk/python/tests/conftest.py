@@ -90,9 +90,13 @@ async def agent(server: Server) -> AsyncIterator[execagent.Agent]:
         yield client
 
 
-async def until(condition: Any, patience: float = 30.0) -> None:
+ENOUGH = 120.0
+"""Seconds after which something hangs: no machine takes so long."""
+
+
+async def until(condition: Any) -> None:
     """Wait until something is so."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + ENOUGH
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.005)

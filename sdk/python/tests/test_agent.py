@@ -17,7 +17,7 @@ import pytest
 import execagent
 from execagent import Sandbox
 
-from .conftest import AGENT, Server, start_agent, stop, until
+from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until
 
 
 async def test_await_and_close(server: Server) -> None:
@@ -164,7 +164,7 @@ async def test_errors_are_of_the_system(agent: execagent.Agent, tmp_path: Path) 
     fifo = tmp_path.resolve() / "fifo"
     os.mkfifo(fifo)
     with pytest.raises(OSError):
-        await asyncio.wait_for(agent.fs.read(fifo), 5)
+        await asyncio.wait_for(agent.fs.read(fifo), ENOUGH)
     assert execagent.retryable(execagent.BusyError("x")) and not execagent.retryable(ValueError())
 
 
@@ -282,7 +282,7 @@ async def test_sessions(server: Server) -> None:
             assert caught.value.retryable
             handle = await second.attach("job")
             async with server.connect("unix", session="py-nightly", take=True) as third:
-                assert isinstance(await asyncio.wait_for(second.wait_failed(), 10), execagent.TakenError)
+                assert isinstance(await asyncio.wait_for(second.wait_failed(), ENOUGH), execagent.TakenError)
                 with pytest.raises(execagent.TakenError):
                     await handle.wait()
                 again = await third.attach("job")

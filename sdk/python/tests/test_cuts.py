@@ -15,7 +15,7 @@ import pytest
 
 import execagent
 
-from .conftest import Server, until
+from .conftest import ENOUGH, Server, until
 from .proxy import Proxy
 from .scenario import Web
 
@@ -128,7 +128,7 @@ async def _start(agent: execagent.Agent, argv: list[str], *, stdin: bool) -> exe
 
 
 async def _nothing_is_left() -> None:
-    for _ in range(200):
+    for _ in range(6000):
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if not left:
             return
@@ -136,11 +136,11 @@ async def _nothing_is_left() -> None:
     raise AssertionError(left)
 
 
-async def test_gone_for_good(server: Server) -> None:
+async def test_gone_for_good(server: Server, tmp_path: Path) -> None:
     """Whoever waits gets an error when the connection does not come back."""
     async with Proxy(server.ws) as proxy, execagent.connect(proxy.url, recovery_timeout=0.5) as agent:
         process = await agent.spawn(["sh", "-c", "read x; sleep 60"], stdin=True)
-        watch = await agent.fs.watch("/tmp")
+        watch = await agent.fs.watch(str(tmp_path))
         waits = [
             asyncio.create_task(each)
             for each in (process.wait(), process.stdout.read(), watch.next(), agent.run(["sleep", "60"]))
@@ -148,7 +148,7 @@ async def test_gone_for_good(server: Server) -> None:
         await asyncio.sleep(0.2)
         proxy.refusing = True
         proxy.cut()
-        outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 10)
+        outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), ENOUGH)
         for outcome in outcomes:
             assert isinstance(outcome, execagent.DisconnectedError), outcome
         with pytest.raises(execagent.DisconnectedError, match="could not be resumed"):

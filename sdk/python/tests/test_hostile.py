@@ -16,6 +16,8 @@ from websockets.exceptions import ConnectionClosed
 
 import execagent
 
+from .conftest import ENOUGH
+
 Script = Callable[["Conversation"], Awaitable[None]]
 
 INFO = {
@@ -345,7 +347,7 @@ async def test_read(name: str) -> None:
             async with asyncio.timeout(10):
                 await process.communicate()
         assert "\x1b" not in str(caught.value)
-        await asyncio.wait_for(killed.wait(), 5)
+        await asyncio.wait_for(killed.wait(), ENOUGH)
         assert await agent.status() == "ready"
     await nothing_left()
 
@@ -380,7 +382,7 @@ async def test_questions_without_bound() -> None:
         return True
 
     async with server(script, once=True) as url, connect(url, on_network=on_network) as agent:
-        assert "256 questions" in str(await asyncio.wait_for(agent.wait_failed(), 10))
+        assert "256 questions" in str(await asyncio.wait_for(agent.wait_failed(), ENOUGH))
     await nothing_left()
 
 
@@ -469,7 +471,7 @@ async def test_endless_fragments() -> None:
         await c.ws.send(endless())
 
     async with server(script, once=True) as url, connect(url) as agent:
-        assert "fragment" in str(await asyncio.wait_for(agent.wait_failed(), 30))
+        assert "fragment" in str(await asyncio.wait_for(agent.wait_failed(), ENOUGH))
 
 
 async def test_program_that_speaks_garbage() -> None:

@@ -103,21 +103,11 @@ def test_profiles_and_secrets_are_those_of_the_command_line() -> None:
     assert tuple(row.split('"')[1] for row in rows if row.startswith('\t{"')) == SECRET_FILES
 
 
-def test_import_is_quick(tmp_path: Path) -> None:
-    """The package takes less time to import than asyncio, and loads nothing that it may not need."""
+def test_import_loads_little() -> None:
+    """Importing the package loads nothing that it may not need, because short scripts pay for it."""
     script = (
-        "import sys, time\nbegun = time.process_time()\nimport asyncio\nbetween = time.process_time()\n"
-        "import execagent\nprint(between - begun, time.process_time() - between)\n"
+        "import sys, execagent\n"
         "assert not {'websockets', 'cryptography', 'urllib.request', 'http.client', 'tomllib'} & set(sys.modules)"
     )
-    env = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-        "PYTHONPATH": str(Path(execagent.__file__).parent.parent),
-        "PYTHONPYCACHEPREFIX": str(tmp_path),
-    }
-    ours: list[float] = []
-    for _ in range(6):
-        done = subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True, text=True)
-        before, own = map(float, done.stdout.split())
-        ours.append(own / before)
-    assert min(ours) < 1, ours
+    env = {**os.environ, "PYTHONPATH": str(Path(execagent.__file__).parent.parent)}
+    subprocess.run([sys.executable, "-c", script], env=env, check=True)
