@@ -270,7 +270,7 @@ export class Connection {
     if (text.length > maxMessage) throw new ProtocolError(`a message of the server has more than ${maxMessage} bytes`);
     let parsed: unknown;
     try {
-      parsed = JSON.parse(text);
+      parsed = parseOutput(text) ?? JSON.parse(text);
     } catch (error) {
       throw new ProtocolError(`the server sent what is no JSON: ${printable(text, 100)}`, error);
     }
@@ -330,6 +330,26 @@ export class Connection {
       )
       .finally(() => this.#questions--);
   }
+}
+
+/** How output of a process begins, and its data in it. */
+const outputBegin = '{"method":"process/output","params":{';
+const chunkBegin = '"chunk":"';
+
+/**
+ * Parses output of a process without looking at its data, which is nearly all of it. It returns undefined for everything
+ * else, and where the data is not plain.
+ */
+function parseOutput(text: string): unknown {
+  if (text.length < 1024 || !text.startsWith(outputBegin)) return undefined;
+  // A quote inside of a string has a backslash before it, so this is a member.
+  const begin = text.indexOf(chunkBegin, outputBegin.length) + chunkBegin.length;
+  if (begin < chunkBegin.length) return undefined;
+  const end = text.indexOf('"', begin);
+  const rest = JSON.parse(text.slice(0, begin) + text.slice(end)) as { params: { chunk?: unknown } };
+  if (rest.params.chunk !== "" || end === begin) return undefined; // it is a member of something else
+  rest.params.chunk = text.slice(begin, end); // which base64 has to be, so that no escape gets through
+  return rest;
 }
 
 /** Says that a client does not know a method. */

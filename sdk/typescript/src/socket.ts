@@ -52,6 +52,7 @@ export class Socket implements AsyncDisposable, Lasting {
   #eofSent = false;
   #eofTaken = false;
   #refused: unknown;
+  #writing: Promise<void> = Promise.resolve();
   #waiting: (() => void)[] = [];
 
   #over: Connection | undefined; // bytes are carried on it
@@ -295,9 +296,20 @@ export class Socket implements AsyncDisposable, Lasting {
     this.#in.end(error === undefined ? undefined : new SocketError(`reading at the agent's side: ${printable(error)}`));
   }
 
-  /** Writes to the other end. It waits while 1 MiB is on its way. */
-  async write(data: Uint8Array | string): Promise<void> {
+  /** Writes to the other end, after the writes before. It waits while 1 MiB is on its way. */
+  write(data: Uint8Array | string): Promise<void> {
     const bytes = toBytes(data);
+    return this.#inTurn(() => this.#write(bytes));
+  }
+
+  /** Runs something after the writes before it. */
+  #inTurn(run: () => Promise<void>): Promise<void> {
+    const turn = this.#writing.then(run);
+    this.#writing = turn.catch(() => {});
+    return turn;
+  }
+
+  async #write(bytes: Uint8Array): Promise<void> {
     for (let at = 0; at < bytes.length; ) {
       const room = windowBytes - (this.#written - this.#confirmed);
       this.#check();
@@ -320,12 +332,14 @@ export class Socket implements AsyncDisposable, Lasting {
   }
 
   /** Tells the other end that nothing follows, and waits until the server has taken all that was written. */
-  async closeWrite(): Promise<void> {
-    this.#check(false);
-    this.#eof = true;
-    this.#pump();
-    await this.#flush();
-    this.#check(false);
+  closeWrite(): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#check(false);
+      this.#eof = true;
+      this.#pump();
+      await this.#flush();
+      this.#check(false);
+    });
   }
 
   async #flush(signal?: AbortSignal): Promise<void> {
