@@ -1,5 +1,5 @@
 import { anything, count, flag, list, optional, record, text, type Check } from "./check.js";
-import { duration, type CallOptions, type Client, type Info, type OpenedSession, type SessionOptions, type State } from "./client.js";
+import { duration, type CallOptions, type Client, type Info, type Method, type OpenedSession, type SessionOptions, type State } from "./client.js";
 import { isLoss, within } from "./connection.js";
 import { CommandError, OutputLimitError, ProtocolError, ServerError, TimeoutError, UsageError, type AgentError } from "./errors.js";
 import { Feed } from "./feed.js";
@@ -324,7 +324,7 @@ export class Agent implements AsyncDisposable {
    * whether it was sent.
    */
   call(method: string, params: object = {}, options?: CallOptions): Promise<unknown> {
-    return this.client.call(method, params, anything, options);
+    return this.client.call(method as Method, params as never, anything, options);
   }
 
   /** Ends the client. Its session lives on at the agent for 80 s, or as long as its name. It is no error to do it again. */

@@ -9,7 +9,13 @@ import {
 import { Questions, type Approvals } from "./questions.js";
 import { printable } from "./text.js";
 import { toPath } from "./uri.js";
-import type { InitializeParams } from "./wire.js";
+import type { ClientRequests, InitializeParams } from "./wire.js";
+
+/** A request of the contract. */
+export type Method = keyof ClientRequests;
+
+/** What it has to say. */
+export type ParamsOf<M extends Method> = ClientRequests[M]["params"];
 
 /** How a client reaches its server, and what it asks for. */
 export interface SessionOptions extends Approvals {
@@ -439,7 +445,7 @@ export class Client implements Receiver {
   }
 
   /** Makes a request on one connection, for a caller. */
-  async calledOver<T>(over: Connection, method: string, params: unknown, check: Check<T>, signal?: AbortSignal): Promise<T> {
+  async calledOver<T, M extends Method>(over: Connection, method: M, params: ParamsOf<M>, check: Check<T>, signal?: AbortSignal): Promise<T> {
     try {
       const answer = await over.call(method, params, check, signal);
       over.useful = true;
@@ -451,7 +457,7 @@ export class Client implements Receiver {
   }
 
   /** Makes a request once: if the connection is lost while it is under way, the error says that it was sent. */
-  async call<T>(method: string, params: unknown, check: Check<T>, options: CallOptions = {}): Promise<T> {
+  async call<T, M extends Method>(method: M, params: ParamsOf<M>, check: Check<T>, options: CallOptions = {}): Promise<T> {
     for (;;) {
       const over = await this.connected(options);
       try {
@@ -463,7 +469,7 @@ export class Client implements Receiver {
   }
 
   /** Makes a request that may be sent twice, because it changes nothing or the server recognizes it. */
-  async replay<T>(method: string, params: unknown, check: Check<T>, options: CallOptions = {}): Promise<T> {
+  async replay<T, M extends Method>(method: M, params: ParamsOf<M>, check: Check<T>, options: CallOptions = {}): Promise<T> {
     for (;;) {
       const over = await this.connected(options);
       try {

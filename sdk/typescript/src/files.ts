@@ -1,5 +1,5 @@
 import { anything, bytes, count, flag, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
-import { background, nothing, type CallOptions, type Client } from "./client.js";
+import { background, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
 import { isLoss, isShortOfMemory, isUnsent, type Connection } from "./connection.js";
 import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, UsageError } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
@@ -110,12 +110,12 @@ export class Files {
   }
 
   /** Makes a request that only reads. */
-  #ask<T>(path: string, method: string, params: object, check: Check<T>, options: CallOptions | undefined): Promise<T> {
+  #ask<T, M extends Method>(path: string, method: M, params: ParamsOf<M>, check: Check<T>, options: CallOptions | undefined): Promise<T> {
     return about(path, this.#client.replay(method, params, check, options));
   }
 
   /** Makes a request that changes something, once. */
-  async #change(path: string, method: string, params: object, options: CallOptions | undefined): Promise<void> {
+  async #change<M extends Method>(path: string, method: M, params: ParamsOf<M>, options: CallOptions | undefined): Promise<void> {
     await about(path, this.#client.call(method, params, anything, options));
   }
 
@@ -294,7 +294,7 @@ export class Files {
     if (mode === "write") await this.#client.require("fileWriteStreaming", "writing files in blocks", options);
     if (this.#sandbox !== undefined) await this.#client.require("sandboxedFileStreaming", "open files under a policy", options);
     const id = `f${this.#client.nextId()}`;
-    const params = { ...this.#at(path), handleId: id, mode: mode === "read" ? "read" : "replace" };
+    const params: ParamsOf<"fs/open"> = { ...this.#at(path), handleId: id, mode: mode === "read" ? "read" : "replace" };
     for (;;) {
       const over = await this.#client.connected(options);
       const file = new File(this.#client, over, id, path);
@@ -357,9 +357,9 @@ export class File implements AsyncDisposable {
     this.path = path;
   }
 
-  #call<T>(method: string, params: object, check: Check<T>, signal: AbortSignal | undefined): Promise<T> {
+  #call<T, M extends Method>(method: M, params: ParamsOf<M>, check: Check<T>, signal: AbortSignal | undefined): Promise<T> {
     if (this.#closed) return Promise.reject(new ClosedError("the file"));
-    return about(this.path, this.#client.calledOver(this.#over, method, { handleId: this.#id, ...params }, check, signal));
+    return about(this.path, this.#client.calledOver(this.#over, method, params, check, signal));
   }
 
   /** Reads bytes from an offset on. Fewer come at the end of the file, and none behind it. */
@@ -378,7 +378,7 @@ export class File implements AsyncDisposable {
 
   /** @internal */
   async readBlock(offset: number, len: number, options: { signal?: AbortSignal | undefined } = {}): Promise<{ chunk: Uint8Array; eof: boolean }> {
-    const read = await this.#call("fs/readBlock", { offset, len }, block, options.signal);
+    const read = await this.#call("fs/readBlock", { handleId: this.#id, offset, len }, block, options.signal);
     if (read.chunk.length > len) throw new ProtocolError(`${len} bytes of ${this.path} were asked for, and ${read.chunk.length} came`);
     return read;
   }
@@ -389,14 +389,14 @@ export class File implements AsyncDisposable {
     const content = toBytes(data);
     for (let at = 0; at < content.length; at += blockMost) {
       const chunk = encodeBase64(content.subarray(at, at + blockMost));
-      await this.#call("fs/writeBlock", { offset: offset + at, chunk }, nothing, options.signal);
+      await this.#call("fs/writeBlock", { handleId: this.#id, offset: offset + at, chunk }, nothing, options.signal);
     }
   }
 
   /** Closes the file. It is no error to do it again, nor to do it after the connection is gone. */
   async close(): Promise<void> {
     if (this.#closed) return;
-    const closing = this.#call("fs/close", {}, nothing, undefined);
+    const closing = this.#call("fs/close", { handleId: this.#id }, nothing, undefined);
     this.#closed = true;
     try {
       await closing;

@@ -1,5 +1,5 @@
 import { integer, list, record, text } from "./check.js";
-import { duration, type BodyNotice, type CallOptions, type Client } from "./client.js";
+import { duration, type BodyNotice, type CallOptions, type Client, type ParamsOf } from "./client.js";
 import { isUnsent, type Connection } from "./connection.js";
 import { AgentError, DisconnectedError, ProtocolError } from "./errors.js";
 import { Queue } from "./queue.js";
@@ -43,10 +43,10 @@ export class Http {
    */
   async request(method: string, url: string | URL, options: HttpOptions = {}): Promise<HttpResponse> {
     const given = options.headers ?? {};
-    const headers: readonly Header[] = Array.isArray(given) ? given : Object.entries(given).map(([name, value]) => ({ name, value: String(value) }));
+    const headers: Header[] = Array.isArray(given) ? [...(given as readonly Header[])] : Object.entries(given).map(([name, value]) => ({ name, value: String(value) }));
     const timeoutMs = duration(options.timeoutMs, "timeoutMs");
     const id = `http-${this.#client.nextId()}`;
-    const params = {
+    const params: ParamsOf<"http/request"> = {
       method, url: String(url), headers, redirectPolicy: options.redirect === false ? "stop" : "follow", requestId: id, streamResponse: true,
       ...(options.body !== undefined && { bodyBase64: encodeBase64(toBytes(options.body)) }),
       ...(timeoutMs !== undefined && { timeoutMs }),

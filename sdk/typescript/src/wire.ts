@@ -1,111 +1,1616 @@
-/** The records of the protocol that this package sends or shows. */
+// Generated from protocol/contract/contract.txt by `go generate ./protocol/contract`. Do not edit.
+// docs/contract/README.md has all of it with descriptions.
 
-/** What a sandbox has refused to a process, as far as that is known. */
-export interface Refusals {
-  list: Refusal[];
-  /** Refusals that are not in the list. */
-  more?: number;
-  /** What the sandbox allows, for a model. */
-  note?: string;
+export const VERSION = 1;
+
+/** The methods. */
+export const Method = {
+  initialize: "initialize",
+  initialized: "initialized",
+  environmentInfo: "environment/info",
+  environmentStatus: "environment/status",
+  environmentConfigRead: "environmentConfig/read",
+  sessionList: "session/list",
+  sessionEnd: "session/end",
+  sessionTaken: "session/taken",
+  processStart: "process/start",
+  processWrite: "process/write",
+  processCloseStdin: "process/closeStdin",
+  processRead: "process/read",
+  processSignal: "process/signal",
+  processTerminate: "process/terminate",
+  processResize: "process/resize",
+  processList: "process/list",
+  processOutput: "process/output",
+  processExited: "process/exited",
+  processClosed: "process/closed",
+  processExecApproval: "process/execApproval",
+  processExecApprovalClosed: "process/execApprovalClosed",
+  processExecDecision: "process/execDecision",
+  networkPolicyRequest: "network/policyRequest",
+  networkPolicyDecision: "network/policyDecision",
+  httpRequest: "http/request",
+  httpRequestBodyDelta: "http/request/bodyDelta",
+  fsWriteFile: "fs/writeFile",
+  fsReadFile: "fs/readFile",
+  fsCreateDirectory: "fs/createDirectory",
+  fsGetMetadata: "fs/getMetadata",
+  fsCanonicalize: "fs/canonicalize",
+  fsReadDirectory: "fs/readDirectory",
+  fsWalk: "fs/walk",
+  fsRemove: "fs/remove",
+  fsCopy: "fs/copy",
+  fsRename: "fs/rename",
+  fsApplyPatch: "fs/applyPatch",
+  fsOpen: "fs/open",
+  fsWriteBlock: "fs/writeBlock",
+  fsReadBlock: "fs/readBlock",
+  fsClose: "fs/close",
+  fsWatchMissing: "fs/watchMissing",
+  fsMissingChanged: "fs/missingChanged",
+  fsWatch: "fs/watch",
+  fsUnwatch: "fs/unwatch",
+  fsChanged: "fs/changed",
+  socketOpen: "socket/open",
+  socketWrite: "socket/write",
+  socketAck: "socket/ack",
+  socketResume: "socket/resume",
+  socketClose: "socket/close",
+  socketData: "socket/data",
+  capabilityRootsDiscoverV1: "capabilityRoots/discoverV1",
+  capabilitiesDiscoverV2: "capabilities/discoverV2",
+} as const;
+
+/** The flag that a server with the method has. Every server has the others. */
+export const FLAG_OF: { readonly [method: string]: keyof Capabilities } = {
+  "environmentConfig/read": "environmentConfigRead",
+  "session/list": "namedSessions",
+  "session/end": "namedSessions",
+  "session/taken": "namedSessions",
+  "process/closeStdin": "processCloseStdin",
+  "process/resize": "processResize",
+  "process/list": "processList",
+  "process/execApproval": "subcommandApprovals",
+  "process/execApprovalClosed": "subcommandApprovals",
+  "process/execDecision": "subcommandApprovals",
+  "network/policyRequest": "networkProxyLaunch",
+  "network/policyDecision": "networkProxyLaunch",
+  "fs/rename": "fsRename",
+  "fs/applyPatch": "fsApplyPatch",
+  "fs/writeBlock": "fileWriteStreaming",
+  "fs/watchMissing": "fsWatchMissing",
+  "fs/missingChanged": "fsWatchMissing",
+  "fs/watch": "fsWatch",
+  "fs/unwatch": "fsWatch",
+  "fs/changed": "fsWatch",
+  "socket/open": "socketForward",
+  "socket/write": "socketForward",
+  "socket/ack": "socketForward",
+  "socket/resume": "socketForward",
+  "socket/close": "socketForward",
+  "socket/data": "socketForward",
+  "capabilities/discoverV2": "capabilityDiscoveryV2",
+};
+
+export type Repeat = "safe" | "same" | "never" | "reopen";
+
+/** What a client does that has lost the connection before the answer. */
+export const REPEAT_OF: { readonly [method: string]: Repeat } = {
+  "initialize": "safe",
+  "environment/info": "safe",
+  "environment/status": "safe",
+  "environmentConfig/read": "safe",
+  "session/list": "safe",
+  "session/end": "never",
+  "process/start": "never",
+  "process/write": "same",
+  "process/closeStdin": "safe",
+  "process/read": "safe",
+  "process/signal": "never",
+  "process/terminate": "safe",
+  "process/resize": "safe",
+  "process/list": "safe",
+  "process/execApproval": "same",
+  "network/policyRequest": "never",
+  "http/request": "never",
+  "fs/writeFile": "never",
+  "fs/readFile": "safe",
+  "fs/createDirectory": "never",
+  "fs/getMetadata": "safe",
+  "fs/canonicalize": "safe",
+  "fs/readDirectory": "safe",
+  "fs/walk": "safe",
+  "fs/remove": "never",
+  "fs/copy": "never",
+  "fs/rename": "never",
+  "fs/applyPatch": "never",
+  "fs/open": "reopen",
+  "fs/writeBlock": "reopen",
+  "fs/readBlock": "reopen",
+  "fs/close": "reopen",
+  "fs/watchMissing": "reopen",
+  "fs/watch": "reopen",
+  "fs/unwatch": "reopen",
+  "socket/open": "never",
+  "socket/write": "same",
+  "socket/ack": "safe",
+  "socket/resume": "safe",
+  "socket/close": "safe",
+  "capabilityRoots/discoverV1": "safe",
+  "capabilities/discoverV2": "safe",
+};
+
+/** What a client sends. */
+export interface ClientRequests {
+  "initialize": { params: InitializeParams; result: InitializeResult };
+  "environment/info": { params: EmptyParams; result: EnvironmentInfo };
+  "environment/status": { params: EmptyParams; result: StatusResult };
+  "environmentConfig/read": { params: ConfigReadParams; result: ConfigReadResult };
+  "session/list": { params: SessionListParams; result: SessionListResult };
+  "session/end": { params: SessionParams; result: Empty };
+  "process/start": { params: StartParams; result: StartResult };
+  "process/write": { params: WriteParams; result: WriteResult };
+  "process/closeStdin": { params: ProcessParams; result: WriteResult };
+  "process/read": { params: ReadParams; result: ReadResult };
+  "process/signal": { params: SignalParams; result: Empty };
+  "process/terminate": { params: TerminateParams; result: TerminateResult };
+  "process/resize": { params: ResizeParams; result: Empty };
+  "process/list": { params: ListParams; result: ListResult };
+  "http/request": { params: HTTPRequestParams; result: HTTPResponse };
+  "fs/writeFile": { params: WriteFileParams; result: Empty };
+  "fs/readFile": { params: PathParams; result: ReadFileResult };
+  "fs/createDirectory": { params: CreateDirectoryParams; result: Empty };
+  "fs/getMetadata": { params: PathParams; result: FileMetadata };
+  "fs/canonicalize": { params: PathParams; result: CanonicalizeResult };
+  "fs/readDirectory": { params: PathParams; result: ReadDirectoryResult };
+  "fs/walk": { params: WalkParams; result: WalkResult };
+  "fs/remove": { params: RemoveParams; result: Empty };
+  "fs/copy": { params: CopyParams; result: Empty };
+  "fs/rename": { params: RenameParams; result: Empty };
+  "fs/applyPatch": { params: ApplyPatchParams; result: ApplyPatchResult };
+  "fs/open": { params: OpenParams; result: HandleParams };
+  "fs/writeBlock": { params: WriteBlockParams; result: Empty };
+  "fs/readBlock": { params: ReadBlockParams; result: ReadBlockResult };
+  "fs/close": { params: HandleParams; result: Empty };
+  "fs/watchMissing": { params: WatchMissingParams; result: WatchMissingResult };
+  "fs/watch": { params: WatchParams; result: WatchResult };
+  "fs/unwatch": { params: UnwatchParams; result: Empty };
+  "socket/open": { params: SocketOpenParams; result: Empty };
+  "socket/write": { params: SocketWriteParams; result: SocketReceived };
+  "socket/ack": { params: SocketReceivedParams; result: Empty };
+  "socket/resume": { params: SocketReceivedParams; result: SocketReceived };
+  "socket/close": { params: SocketParams; result: Empty };
+  "capabilityRoots/discoverV1": { params: DiscoverRootsParams; result: DiscoverRootsResult };
+  "capabilities/discoverV2": { params: DiscoverInstalledParams; result: DiscoverInstalledResult };
 }
 
-/** Something that a process has tried, once or several times. */
-export interface Refusal {
-  layer: string;
-  operation: string;
-  subject: string;
-  reason: string;
-  needs?: string;
-  at?: string;
-  times: number;
-  text: string;
+/** What a client sends. */
+export interface ClientNotifications {
+  "initialized": unknown;
 }
 
-export interface Sandbox {
-  permissions: Permissions;
+/** What a server sends. */
+export interface ServerRequests {
+  "process/execApproval": { params: ExecApprovalParams; result: ExecApprovalAnswer };
+  "network/policyRequest": { params: PolicyRequestParams; result: PolicyAnswer };
+}
+
+/** What a server sends. */
+export interface ServerNotifications {
+  "session/taken": TakenNotification;
+  "process/output": OutputNotification;
+  "process/exited": ExitedNotification;
+  "process/closed": ClosedNotification;
+  "process/execApprovalClosed": ExecApprovalClosed;
+  "process/execDecision": ExecDecision;
+  "network/policyDecision": PolicyDecision;
+  "http/request/bodyDelta": HTTPBodyDelta;
+  "fs/missingChanged": MissingChangedNotification;
+  "fs/changed": ChangedNotification;
+  "socket/data": SocketData;
+}
+
+/** A message with an id and a method. */
+export interface RequestMessage {
+  id: RequestId;
+  method: string;
+  /** Those of the method. */
+  params?: unknown;
+  /** Accepted and not used. */
+  trace?: Trace | null;
+}
+
+/** A message with a method and no id. */
+export interface NotificationMessage {
+  method: string;
+  params?: unknown;
+}
+
+/** The answer to a request that succeeded. */
+export interface ResultMessage {
+  id: RequestId;
+  /** That of the method. */
+  result: unknown;
+}
+
+/** The answer to a request that failed, or to a message that could not be read. */
+export interface ErrorMessage {
+  id: RequestId;
+  error: ErrorObject;
+}
+
+/** W3C trace context. */
+export interface Trace {
+  traceparent?: string | null;
+  tracestate?: string | null;
+}
+
+/**
+ * The id of a request: a string of any length, or a signed integer of 64 bits. The answer has it as
+ * it was sent. It is -1 in the answer to a message that could not be read.
+ */
+export type RequestId = string | number;
+
+/** The member `error` of an answer. */
+export interface ErrorObject {
+  /**
+   * What a client decides by. -32600: wrong state, unknown or used id, limit, or a path that may
+   * not be used. -32601: unknown method. -32602: wrong params. -32603: another failure. -32004: no
+   * such file or handle. -32010: the session has a connection.
+   */
+  code: number;
+  /** One or several lines for people. */
+  message: string;
+  /** More about the error. */
+  data?: ErrorData | null;
+}
+
+/** More about an error. Servers may add members. */
+export interface ErrorData {
+  /**
+   * Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
+   * sandboxPreparation, sandboxUnavailable.
+   */
+  kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | (string & {});
+  /**
+   * execPolicy: rules do not allow the command. busy: too many requests wait; nothing was done, and
+   * the request may be sent again. memory: the agent has too little memory for the answer. Known:
+   * execPolicy, busy, memory.
+   */
+  reason?: "execPolicy" | "busy" | "memory" | (string & {});
+  /** With execPolicy, the rules that matched, as in ExecApprovalParams. */
+  matchedRules?: unknown;
+}
+
+/** Params of a method that has none. They may also be absent or null. No member is allowed. */
+export type EmptyParams = Record<string, never>;
+
+/** The result of a method that has none. */
+export type Empty = Record<string, never>;
+
+export interface InitializeParams {
+  /** The client's name for itself. Other clients and the log of the agent see it. */
+  clientName: string;
+  /**
+   * Resume this session. null or absent: a new one. A session is kept for a while after it has lost
+   * its connection.
+   */
+  resumeSessionId?: string | null;
+  /**
+   * Open the caller's session of this name. If there is none, make it. Only with namedSessions.
+   */
+  sessionName?: SessionName | null;
+  /** Make no session: an unknown name is an error. Absent: false. Only with namedSessions. */
+  existing?: boolean | null;
+  /**
+   * Take a session with a name from the client that is attached to it. Absent: false. Only with
+   * namedSessions.
+   */
+  take?: boolean | null;
+  /**
+   * For how many milliseconds the session is kept while nothing holds it: no connection and, with a
+   * name, no process. The agent may cut it. Only with namedSessions.
+   */
+  retainMs?: number | null;
+  /** The client answers `process/execApproval`. Absent: false. Only with subcommandApprovals. */
+  subcommandApprovals?: boolean | null;
+  /** The client wants `refusals` of its processes. Absent: false. Only with refusals. */
+  refusals?: boolean | null;
+}
+
+/**
+ * The name of a session: ASCII letters, digits, dots, underscores and dashes, the first a letter or
+ * digit.
+ */
+export type SessionName = string;
+
+export interface InitializeResult {
+  /** The id to resume the session with. */
+  sessionId: string;
+  /** If it is absent, the client asks by `environment/info`. */
+  environmentInfo?: EnvironmentInfo;
+  /** Present if the session has a name, or `retainMs` was given. Only with namedSessions. */
+  session?: OpenedSession;
+}
+
+/** The session of a client. */
+export interface OpenedSession {
+  /** Absent for a session without a name. */
+  name?: string;
+  /** Whether this initialize has made the session. */
+  created: boolean;
+  /** For how long the session is kept while nothing holds it. */
+  retainMs: number;
+}
+
+/** The machine that the agent runs on. */
+export interface EnvironmentInfo {
+  /** The user's shell. */
+  shell: Shell;
+  /** The version of the agent. */
+  executorVersion: string;
+  /** Names the build of the agent, and nothing else. */
+  providerId: string;
+  /** The working directory of the agent. */
   cwd?: string;
-  workspaceRoots?: string[];
-  windowsSandboxLevel: "disabled";
+  userHomeDir?: string;
+  /** `linux`. */
+  platformOs: string;
+  /** Directories that the client should put first in PATH. */
+  prependPathDirs: string[];
+  temporaryDirectories: string[];
+  tempDir: string;
+  capabilities: Capabilities;
 }
 
-export type Permissions =
-  | { type: "managed"; file_system: FileSystemRules; network: "restricted" | "enabled" }
-  | { type: "disabled" }
-  | { type: "external"; network: "restricted" | "enabled" };
-
-export type FileSystemRules = { type: "restricted"; entries: SandboxEntry[] } | { type: "unrestricted" };
-
-export interface SandboxEntry {
-  path: SandboxPath;
-  access: "read" | "write" | "deny" | "none";
-  missing_path_behavior?: "skip";
+export interface Shell {
+  /** One of zsh, bash, powershell, sh and cmd. */
+  name: string;
+  /** A native path, not a URI. */
+  path: string;
 }
 
-export type SandboxPath =
-  | { type: "path" | "unix_socket" | "device"; path: string }
-  | { type: "glob_pattern"; pattern: string }
-  | { type: "special"; value: { kind: "root" | "minimal" | "current_working_directory" | "project_roots" | "tmpdir" | "slash_tmp" } };
-
-export interface NetworkProxy {
-  proxy: {
-    enabled: boolean;
-    enableSocks5: boolean;
-    enableSocks5Udp: boolean;
-    transparentTcp?: boolean;
-    allowUpstreamProxy: boolean;
-    dangerouslyAllowAllUnixSockets: boolean;
-    mode: "full" | "limited";
-    domains?: Record<string, "allow" | "deny">;
-    allowLocalBinding: boolean;
-    reviewDomains?: string[];
-  };
-  policyDecisionTimeoutMs?: number;
+/**
+ * What a server knows beyond the methods that every server has. A client asks for a flag before it
+ * uses what the flag stands for. A missing flag is false.
+ */
+export interface Capabilities {
+  /** `networkProxy` in `process/start`, and the questions and reports about it. */
+  networkProxyLaunch?: boolean;
+  /** `reviewDomains` of a proxy. */
+  networkProxyReviewDomains?: boolean;
+  /** `transparentTcp` of a proxy. It depends on the host. */
+  networkProxyTransparentTcp?: boolean;
+  /** `credentialMasking` of a proxy. */
+  credentialMasking?: boolean;
+  /** `credentialProviders` of a proxy. */
+  credentialMaskingCustomProviders?: boolean;
+  /** `sandbox` in `capabilityRoots/discoverV1`. */
+  capabilityDiscoverySandbox?: boolean;
+  /** `fs/watchMissing`. */
+  fsWatchMissing?: boolean;
+  /** `capabilities/discoverV2`. */
+  capabilityDiscoveryV2?: boolean;
+  /** `environmentConfig/read`. */
+  environmentConfigRead?: boolean;
+  /** `valueEnvVar` of a header. */
+  httpHeaderEnvVars?: boolean;
+  /** `sandbox` in `fs/open`. */
+  sandboxedFileStreaming?: boolean;
+  /** `fs/open` with the mode `replace`, and `fs/writeBlock`. */
+  fileWriteStreaming?: boolean;
+  /** `shellSnapshot` in `process/start`. */
+  shellSnapshotV2?: boolean;
+  /** A sandbox of Windows; false on Linux. */
+  windowsMxc?: boolean;
+  /** A promise about sandboxes of the reference on Linux. */
+  linuxRootWritePreservesDevices?: boolean;
+  /** A promise about sandboxes of the reference on Linux. */
+  linuxApprovedRootWritePreservesRestrictions?: boolean;
+  /** `process/resize`, and `rows` and `cols` in `process/start`. */
+  processResize?: boolean;
+  /** `process/closeStdin`. */
+  processCloseStdin?: boolean;
+  /** `process/list`. */
+  processList?: boolean;
+  /** Signals besides `interrupt`. */
+  processSignals?: boolean;
+  /** `fs/rename`. */
+  fsRename?: boolean;
+  /** `fs/watch`, `fs/unwatch` and `fs/changed`. */
+  fsWatch?: boolean;
+  /** `fs/applyPatch`. */
+  fsApplyPatch?: boolean;
+  /** Sessions with a name, `session/list`, `session/end`, and processes of other sessions. */
+  namedSessions?: boolean;
+  /** `builtin` in `process/start`. */
+  processBuiltins?: boolean;
+  /** `socket/open` and the other methods of sockets. */
+  socketForward?: boolean;
+  /** Questions about commands: `process/execApproval`. */
+  subcommandApprovals?: boolean;
+  /** Rules about HTTP requests in `domains` of a proxy. */
+  networkRequestRules?: boolean;
+  /** Entries of a sandbox that name UNIX sockets. */
+  sandboxUnixSockets?: boolean;
+  /** Entries of a sandbox that name devices. */
+  sandboxDevices?: boolean;
+  /** What was refused to a process. */
+  refusals?: boolean;
+  /** `opaque`, `forcedRm` and `enforce` in `execApproval`. */
+  execApprovalEnforce?: boolean;
+  /** The operator gives requests without a sandbox a default one. */
+  sandboxDefault?: boolean;
+  /** The operator lets no request exceed a ceiling. */
+  sandboxCeiling?: boolean;
+  /** The operator refuses requests that would not be confined. */
+  sandboxRequired?: boolean;
 }
 
-export interface EnvPolicy {
-  inherit: "core" | "all" | "none";
-  ignoreDefaultExcludes: boolean;
-  exclude: string[];
-  set: Record<string, string>;
-  includeOnly: string[];
+export interface StatusResult {
+  /** `ready` is the only status. Known: ready. */
+  status: "ready" | (string & {});
 }
 
-/** Rules of a client about commands. */
-export interface ExecApproval {
-  rules?: { name: string; text: string }[];
-  unmatched?: "allow" | "prompt" | "forbidden";
-  opaque?: "allow" | "prompt" | "forbidden";
-  forcedRm?: "allow" | "prompt" | "forbidden";
-  enforce?: "start" | "tree";
-  timeoutMs?: number;
-  report?: "refused" | "asked" | "all";
+export interface ConfigReadParams {
+  cwd: string;
+  /** Each path is a list of TOML keys. */
+  configPaths: string[][];
+  requirementsPaths: string[][];
+}
+
+export interface ConfigReadResult {
+  userHomeDir: string;
+  codexHomeDir: string;
+  hostname: string;
+  config: ConfigLayers;
+  requirements: ConfigLayers;
+}
+
+/** Configuration files in order of precedence, lowest first. */
+export interface ConfigLayers {
+  layers: ConfigLayer[];
+  /** Where a client puts layers that it has from elsewhere. */
+  cloudInsertionIndex: number;
+}
+
+/** The values of one file for the selected keys. */
+export interface ConfigLayer {
+  source: string;
+  baseDir: string;
+  toml: string;
+}
+
+export type SessionListParams = Record<string, never>;
+
+export interface SessionListResult {
+  sessions: ListedSession[];
+}
+
+/** A session that has a name. */
+export interface ListedSession {
+  sessionId: string;
+  name: string;
+  /** Whether a client is attached. */
+  attached: boolean;
+  /** The name of the client that is attached, or of the last one. */
+  clientName: string;
+  /** Milliseconds since 1970. */
+  createdAtMs: number;
+  retainMs: number;
+  /** When the session ends, in milliseconds since 1970. Absent while something holds it. */
+  expiresAtMs?: number;
+  /** How many processes of it run, or still have output. */
+  running: number;
+  /** How many processes of it have closed. */
+  ended: number;
+}
+
+export interface SessionParams {
+  sessionId: string;
+}
+
+export interface TakenNotification {
+  /** The name of the other client. */
+  clientName: string;
 }
 
 export interface StartParams {
+  /** The client's choice, unique in the session. */
   processId: string;
+  /** For telemetry only. */
+  metadata?: StartMetadata | null;
+  /**
+   * The program and its arguments. A program without a slash is looked up in the PATH of `env`.
+   */
   argv: string[];
+  /** The working directory. */
   cwd: string;
-  env: Record<string, string>;
-  envPolicy?: EnvPolicy;
+  /** What the process inherits from the agent's environment. Absent: nothing, `env` is all. */
+  envPolicy?: EnvPolicy | null;
+  /** Lets a login shell skip its startup files. Only with shellSnapshotV2. */
+  shellSnapshot?: ShellSnapshot | null;
+  /** The environment, on top of what is inherited. */
+  env: { [key: string]: string };
+  /** Run in a terminal: all output has the stream `pty`. */
   tty: boolean;
-  rows?: number;
-  cols?: number;
-  pipeStdin: boolean;
-  arg0?: string;
-  sandbox?: Sandbox;
+  /** The size of the terminal. Absent: 24. Only with processResize. */
+  rows?: number | null;
+  /** Absent: 80. Only with processResize. */
+  cols?: number | null;
+  /**
+   * Give the process a pipe as stdin. Without it and without `tty`, stdin is /dev/null. Absent:
+   * false.
+   */
+  pipeStdin?: boolean;
+  /**
+   * Rules of the client about commands. The stricter decision of these and of the operator's rules
+   * holds. Only with subcommandApprovals.
+   */
+  execApproval?: ExecApproval | null;
+  /** The argv[0] that the program sees. */
+  arg0?: string | null;
+  /** Confines the process. */
+  sandbox?: Sandbox | null;
+  /** Leave the process no network but the proxy. Absent: false. */
   enforceManagedNetwork?: boolean;
-  networkProxy?: NetworkProxy;
-  execApproval?: ExecApproval;
+  /**
+   * argv[0] names a tool of the agent's own, such as `copy`. Absent: false. Only with
+   * processBuiltins.
+   */
   builtin?: boolean;
+  /** Checked, but without effect on Linux. */
+  managedNetwork?: ManagedNetwork | null;
+  /** Gives the process a proxy of its own. Only with networkProxyLaunch. */
+  networkProxy?: NetworkProxy | null;
 }
 
-export interface InitializeParams {
-  clientName: string;
-  resumeSessionId: string | null;
-  sessionName?: string;
-  existing?: boolean;
-  take?: boolean;
-  retainMs?: number;
-  subcommandApprovals?: boolean;
-  refusals?: boolean;
+export interface StartMetadata {
+  threadId?: string | null;
+  toolCallId?: string | null;
+}
+
+/**
+ * Which variables a process inherits from the agent. Patterns have `*` and `?` and ignore case.
+ */
+export interface EnvPolicy {
+  /** What to begin with: a few well-known names, everything, or nothing. */
+  inherit: "core" | "all" | "none";
+  /** Keep names that contain KEY, SECRET or TOKEN. */
+  ignoreDefaultExcludes: boolean;
+  /** Patterns of names to drop. */
+  exclude: string[];
+  /** Variables to add. */
+  set: { [key: string]: string };
+  /** If it is not empty, keep only names that match one of these patterns. */
+  includeOnly: string[];
+}
+
+/** Runs the startup files of a login shell once, and not for each command. */
+export interface ShellSnapshot {
+  /** Requests share a snapshot only with the same scope. */
+  scopeId: string;
+  shell: Shell;
+}
+
+/** Rules of the client about commands. */
+export interface ExecApproval {
+  rules?: RuleFile[] | null;
+  /** The decision about commands that no rule matches. Absent: "allow". */
+  unmatched?: CommandDecision | null;
+  /**
+   * The decision about scripts that cannot be taken apart. Absent: as `unmatched`. Only with
+   * execApprovalEnforce.
+   */
+  opaque?: CommandDecision | null;
+  /**
+   * The decision about `rm -f` that no rule matches. Absent: "allow". Only with
+   * execApprovalEnforce.
+   */
+  forcedRm?: CommandDecision | null;
+  /**
+   * Judge only the command, or each program that it executes. Absent: `tree` if the agent can. Only
+   * with execApprovalEnforce.
+   */
+  enforce?: "start" | "tree" | null;
+  /** How long a question waits for its answer. Absent: 120000. */
+  timeoutMs?: number | null;
+  /** Which decisions are told by `process/execDecision`. Absent: "asked". */
+  report?: "refused" | "asked" | "all" | null;
+}
+
+export type CommandDecision = "allow" | "prompt" | "forbidden";
+
+export interface RuleFile {
+  /** For messages. */
+  name: string;
+  /** The rules, in the language of rule files. */
+  text: string;
+}
+
+export interface StartResult {
+  processId: string;
+  /** `none` without a sandbox, `linuxSeccomp` with one. Known: none, linuxSeccomp. */
+  sandboxType: "none" | "linuxSeccomp" | (string & {});
+  /** What confines the process. Present if the request had a sandbox. */
+  sandboxLayers?: string[];
+  /** `advisory`: the process has a proxy, but could go past it. Known: advisory. */
+  network?: "advisory" | (string & {});
+  /**
+   * `pending`: the client is asked first, and the process starts after its answer. Known: pending.
+   */
+  approval?: "pending" | (string & {});
+}
+
+export interface WriteParams {
+  processId: string;
+  chunk: string;
+  /** The client's choice. A write with the same id is done once. */
+  writeId: string;
+}
+
+export interface WriteResult {
+  /**
+   * accepted: taken, now or by an earlier write with the same id. unknownProcess: there is none.
+   * stdinClosed: it has no stdin. starting: try again later.
+   */
+  status: "accepted" | "unknownProcess" | "stdinClosed" | "starting";
+}
+
+export interface ProcessParams {
+  processId: string;
+}
+
+export interface ReadParams {
+  processId: string;
+  /** Only what has a greater number. Absent: everything that is kept. Absent: 0. */
+  afterSeq?: number | null;
+  /** A budget: the first chunk always comes, another one only if all fit. */
+  maxBytes?: number | null;
+  /** For how long to wait if there is nothing to tell. Absent: no wait. */
+  waitMs?: number | null;
+  /** Another session of the caller's. Only with namedSessions. */
+  sessionId?: string | null;
+  /** Say when each chunk was read. Absent: false. Only with namedSessions. */
+  timestamps?: boolean | null;
+  /** Send no chunks, and wait only for the exit. Absent: false. Only with namedSessions. */
+  exitOnly?: boolean | null;
+}
+
+export interface ReadResult {
+  chunks: OutputChunk[];
+  /** The next read asks for what comes after nextSeq - 1. */
+  nextSeq: number;
+  exited: boolean;
+  /** 128 + n after signal n. null: it still runs. */
+  exitCode: number | null;
+  /** Nothing more comes. */
+  closed: boolean;
+  failure: string | null;
+  /** The process may have failed because of its sandbox. */
+  sandboxDenied: boolean;
+  /** Only with refusals. */
+  refusals?: Refusals;
+}
+
+/** A piece of output, as it was read from the process. */
+export interface OutputChunk {
+  /** One counter counts output, exit and close, from 1 and without a gap. */
+  seq: number;
+  stream: OutputStream;
+  chunk: string;
+  /**
+   * When it was read, in milliseconds since 1970, if `timestamps` was set. Only with namedSessions.
+   */
+  atMs?: number;
+}
+
+export type OutputStream = "stdout" | "stderr" | "pty";
+
+/** What was refused to a process, as far as that is known. */
+export interface Refusals {
+  list: Refusal[];
+  /** How many are not in the list. */
+  more?: number | null;
+  /**
+   * What the sandbox allows, if nothing is known of a refusal and the process has failed. For a
+   * model.
+   */
+  note?: string | null;
+}
+
+export interface Refusal {
+  /** Known: file, socket, network, program, limit, ceiling. */
+  layer: "file" | "socket" | "network" | "program" | "limit" | "ceiling" | (string & {});
+  /** Such as read, write, create, connect to, execute. */
+  operation: string;
+  /** The path, the host with its port, or the program. */
+  subject: string;
+  /** The rule that has refused it, or its justification. */
+  reason: string;
+  /** What would have to be allowed. Absent: nothing would help. */
+  needs?: string | null;
+  /** The path, host or request of `needs`. */
+  at?: string | null;
+  times?: number | null;
+  /** All of it in one line, for a model. */
+  text: string;
+}
+
+export interface SignalParams {
+  /** Another session of the caller's. Only with namedSessions. */
+  sessionId?: string | null;
+  processId: string;
+  signal: Signal;
+}
+
+/** Servers without processSignals know `interrupt` only. */
+export type Signal = "interrupt" | "hangup" | "quit" | "terminate" | "kill" | "user1" | "user2" | "stop" | "continue" | "windowChange";
+
+export interface TerminateParams {
+  /** Another session of the caller's. Only with namedSessions. */
+  sessionId?: string | null;
+  processId: string;
+}
+
+export interface TerminateResult {
+  /** Whether the process had not exited. false for an unknown one. */
+  running: boolean;
+}
+
+export interface ResizeParams {
+  processId: string;
+  rows: number;
+  cols: number;
+}
+
+export interface ListParams {
+  /** Another session of the caller's. Only with namedSessions. */
+  sessionId?: string | null;
+}
+
+export interface ListResult {
+  processes: ListedProcess[];
+}
+
+/** A process that runs, or is kept. */
+export interface ListedProcess {
+  processId: string;
+  argv: string[];
+  pid: number;
+  tty: boolean;
+  startedAtMs: number;
+  exited: boolean;
+  exitCode: number | null;
+  exitedAtMs?: number;
+  closed: boolean;
+  nextSeq: number;
+  sandboxLayers?: string[];
+}
+
+export interface OutputNotification {
+  processId: string;
+  seq: number;
+  stream: OutputStream;
+  chunk: string;
+}
+
+export interface ExitedNotification {
+  processId: string;
+  seq: number;
+  /** 128 + n after signal n. */
+  exitCode: number;
+  /** The process may have failed because of its sandbox. Absent: false. */
+  sandboxDenied?: boolean | null;
+  /** Only with refusals. */
+  refusals?: Refusals | null;
+}
+
+export interface ClosedNotification {
+  processId: string;
+  seq: number;
+}
+
+export interface ExecApprovalParams {
+  processId: string;
+  /**
+   * Of this question alone. A question that is asked again, after the client has come back, keeps
+   * it.
+   */
+  approvalId: string;
+  /** The command of `process/start`, or a program that it executes. Known: start, exec. */
+  kind: "start" | "exec" | (string & {});
+  argv: string[];
+  /** argv is only the beginning of the command. Absent: false. */
+  truncated?: boolean;
+  /** The program; empty if there is none. */
+  exe: string;
+  cwd: string;
+  /** Absent for a process that was not started yet. */
+  pid?: number | null;
+  ppid?: number | null;
+  reason: string;
+  /**
+   * A list of {"prefixRuleMatch":{matchedPrefix, decision, resolvedProgram?, justification?}} and
+   * {"heuristicsRuleMatch":{command, decision}}.
+   */
+  matchedRules: unknown;
+  /** The beginning of a command that a rule could allow. */
+  proposedPrefix?: string[] | null;
+  /** The number of the last event of the process before the question. */
+  afterSeq: number;
+  timeoutMs: number;
+}
+
+export interface ExecApprovalAnswer {
+  /**
+   * acceptForProcess: also the same command again, of this process. decline: refuse it. cancel:
+   * refuse it, and end the process. Any other word declines. Known: accept, acceptForProcess,
+   * decline, cancel.
+   */
+  decision: "accept" | "acceptForProcess" | "decline" | "cancel" | (string & {}) | AcceptWithRule;
+}
+
+/** Accepts the command, and all commands of this process with the prefix. */
+export interface AcceptWithRule {
+  acceptWithRule: CommandPrefix;
+}
+
+export interface CommandPrefix {
+  prefix: string[];
+}
+
+export interface ExecApprovalClosed {
+  processId: string;
+  approvalId: string;
+  /** Known: timeout, terminated, exited, disconnected, policyChanged. */
+  reason: "timeout" | "terminated" | "exited" | "disconnected" | "policyChanged" | (string & {});
+}
+
+export interface ExecDecision {
+  processId: string;
+  /** The question that was asked. */
+  approvalId?: string | null;
+  pid?: number | null;
+  ppid?: number | null;
+  exe: string;
+  argv: string[];
+  /** Known: allow, forbidden. */
+  decision: "allow" | "forbidden" | (string & {});
+  /** Known: rule, heuristic, approval, memo. */
+  source: "rule" | "heuristic" | "approval" | "memo" | (string & {});
+  /** FILE:LINE:COLUMN of the rule, or `client` for a rule of the client. */
+  rule?: string | null;
+  /** How many decisions before this one are not reported, because there were too many. */
+  dropped?: number | null;
+}
+
+/** What a request may do, whatever the agent may do. Without it the request is not confined. */
+export interface Sandbox {
+  permissions: Permissions;
+  /** What relative places are relative to. A process has its own `cwd` if this is absent. */
+  cwd?: string | null;
+  /** The folders that the place `project_roots` stands for. Absent: []. */
+  workspaceRoots?: string[];
+  /** Replaces `cwd` and `workspaceRoots`. */
+  policyContext?: PolicyContext | null;
+  /** Without effect on Linux. */
+  userHomeDir?: string | null;
+  /** Without effect on Linux. */
+  temporaryDirectories?: string[] | null;
+  /** Always needed; Linux clients send `disabled`. */
+  windowsSandboxLevel: "disabled" | "restricted-token" | "elevated" | "mxc";
+  /** Without effect on Linux. */
+  windowsSandboxProxySettingsMode?: "reconcile" | "preserve" | null;
+  /** Without effect. Absent: false. */
+  useLegacyLandlock?: boolean;
+  /** Without effect on Linux. */
+  windowsSandboxPrivateDesktop?: boolean | null;
+}
+
+/** What the places of a policy are relative to. */
+export interface PolicyContext {
+  cwd?: string | null;
+  /** Absent: []. */
+  workspaceRoots?: string[];
+}
+
+/** A permission profile. Its members have snake case. */
+export type Permissions = ManagedPermissions | ExternalPermissions | DisabledPermissions;
+
+/** The agent enforces the rules. */
+export interface ManagedPermissions {
+  type: "managed";
+  file_system: FileSystemRules;
+  network: NetworkAccess;
+}
+
+/** Somebody else confines the files. */
+export interface ExternalPermissions {
+  type: "external";
+  network: NetworkAccess;
+}
+
+/** No limits. */
+export interface DisabledPermissions {
+  type: "disabled";
+}
+
+export type NetworkAccess = "restricted" | "enabled";
+
+export type FileSystemRules = RestrictedFiles | UnrestrictedFiles;
+
+/** Only what an entry allows. The entry with the longest path decides. */
+export interface RestrictedFiles {
+  type: "restricted";
+  entries: SandboxEntry[];
+  /** How many levels deep patterns are looked for. */
+  glob_scan_max_depth?: number | null;
+}
+
+export interface UnrestrictedFiles {
+  type: "unrestricted";
+}
+
+export type SandboxEntry = PlaceEntry | NamedEntry;
+
+/** Gives a place an access. */
+export interface PlaceEntry {
+  path: SandboxPath;
+  /** deny and none are the same. */
+  access: "read" | "write" | "deny" | "none";
+  /** skip: an entry whose path does not exist adds nothing. */
+  missing_path_behavior?: "skip" | null;
+}
+
+/** Lets a UNIX socket be connected to, or a device be used. */
+export interface NamedEntry {
+  path: NamedObject;
+  access: "write";
+  missing_path_behavior?: "skip" | null;
+}
+
+export type SandboxPath = PathPlace | PatternPlace | SpecialPath;
+
+export interface PathPlace {
+  type: "path";
+  path: string;
+}
+
+export interface PatternPlace {
+  type: "glob_pattern";
+  /** Such as **\/*.env. Patterns are only for deny. */
+  pattern: string;
+}
+
+export interface SpecialPath {
+  type: "special";
+  value: SpecialPlace;
+}
+
+export type SpecialPlace = PlainPlace | ProjectRoots | UnknownPlace;
+
+/** A place that depends on the request. */
+export interface PlainPlace {
+  kind: "root" | "minimal" | "current_working_directory" | "tmpdir" | "slash_tmp";
+}
+
+export interface ProjectRoots {
+  kind: "project_roots";
+  /** A path below each root. */
+  subpath?: string | null;
+}
+
+/** A place that the agent does not know adds nothing. */
+export interface UnknownPlace {
+  kind: "unknown";
+  path: string;
+  subpath?: string | null;
+}
+
+export interface NamedObject {
+  /** Only with the flags sandboxUnixSockets and sandboxDevices. */
+  type: "unix_socket" | "device";
+  path: string;
+}
+
+/** A proxy for one process. */
+export interface NetworkProxy {
+  proxy: ProxyParams;
+  /** For telemetry only. Absent: {}. */
+  auditMetadata?: AuditMetadata;
+  /** Goes into the placeholders of credentials. */
+  environmentId?: string | null;
+  executionId?: string | null;
+  /**
+   * Ask the client about hosts that `domains` does not decide, and wait that long. Absent: refuse
+   * them. 0 is refused.
+   */
+  policyDecisionTimeoutMs?: number | null;
+}
+
+/** What the proxy lets through. */
+export interface ProxyParams {
+  /** Has to be true. */
+  enabled: boolean;
+  /** Offer SOCKS5, too. */
+  enableSocks5: boolean;
+  /**
+   * Send direct TCP connections through the proxy. It needs a sandbox. Absent: false. Only with
+   * networkProxyTransparentTcp.
+   */
+  transparentTcp?: boolean;
+  enableSocks5Udp: boolean;
+  /** Let the proxy go through a proxy of the agent's environment. */
+  allowUpstreamProxy: boolean;
+  /** Allow UNIX sockets in the sandbox. */
+  dangerouslyAllowAllUnixSockets: boolean;
+  /** limited: only GET, HEAD and OPTIONS. */
+  mode: "limited" | "full";
+  /**
+   * Patterns of hosts, or with networkRequestRules of requests, and what is decided about them.
+   */
+  domains?: { [key: string]: "none" | "allow" | "deny" } | null;
+  unixSockets?: { [key: string]: "allow" | "deny" } | null;
+  /** Treat local and private addresses as any other. */
+  allowLocalBinding: boolean;
+  /**
+   * Patterns of hosts about which the client is asked, although `domains` allows them. Absent: [].
+   * Only with networkProxyReviewDomains.
+   */
+  reviewDomains?: string[];
+  /**
+   * Give the process placeholders instead of credentials. The proxy puts the credentials back.
+   * Absent: false. Only with credentialMasking.
+   */
+  credentialMasking?: boolean;
+  /** Absent: {}. Only with credentialMaskingCustomProviders. */
+  credentialProviders?: { [key: string]: CredentialProvider };
+}
+
+/** Which variables hold a credential, and where it may go. Its members have snake case. */
+export interface CredentialProvider {
+  /** Names of variables. */
+  env?: string[];
+  /** Regular expressions of the value. */
+  patterns?: string[];
+  url_prefixes?: string[];
+  /** A variable that holds a URL prefix. */
+  url_prefix_from_env?: string | null;
+  auth?: ("bearer" | "token" | "basic" | "header")[];
+  header?: string | null;
+  prefix?: string | null;
+}
+
+export interface AuditMetadata {
+  conversationId?: string | null;
+  appVersion?: string | null;
+  userAccountId?: string | null;
+  authMode?: string | null;
+  originator?: string | null;
+  userEmail?: string | null;
+  terminalType?: string | null;
+  model?: string | null;
+  slug?: string | null;
+}
+
+/** For the sandbox of another system. Checked, but without effect on Linux. */
+export interface ManagedNetwork {
+  loopbackPorts?: number[];
+  /** Absent: false. */
+  allowLocalBinding?: boolean;
+  allowUnixSockets?: string[];
+  /** Absent: false. */
+  dangerouslyAllowAllUnixSockets?: boolean;
+  /** Needs the same in `networkProxy.proxy`. Absent: false. */
+  transparentTcp?: boolean;
+}
+
+export interface PolicyRequestParams {
+  processId: string;
+  request: PolicyRequest;
+}
+
+export interface PolicyRequest {
+  /** Known: http, https_connect, socks5_tcp, socks5_udp. */
+  protocol: "http" | "https_connect" | "socks5_tcp" | "socks5_udp" | (string & {});
+  /** A name or an address, never a URL. */
+  host: string;
+  port: number;
+  /**
+   * Of an HTTP request, if the start of the process had a rule about requests. Only with
+   * networkRequestRules.
+   */
+  method?: string | null;
+  /** Without a query. One that was cut ends in "...". Only with networkRequestRules. */
+  path?: string | null;
+}
+
+export interface PolicyAnswer {
+  decision: PolicyChoice;
+}
+
+export type PolicyChoice = AllowChoice | RefuseChoice;
+
+export interface AllowChoice {
+  type: "allow";
+}
+
+export interface RefuseChoice {
+  /** ask: refused, because somebody must be asked first. */
+  type: "deny" | "ask";
+  /** The command reads it. */
+  reason: string;
+}
+
+export interface PolicyDecision {
+  processId: string;
+  /** UTC, with milliseconds. */
+  timestamp: string;
+  /** Known: domain, non_domain. */
+  scope: "domain" | "non_domain" | (string & {});
+  /** Known: allow, deny, ask. */
+  decision: "allow" | "deny" | "ask" | (string & {});
+  /** Known: baseline_policy, decider, mode_guard, proxy_state. */
+  source: "baseline_policy" | "decider" | "mode_guard" | "proxy_state" | (string & {});
+  reason: string;
+  /** Known: http, https_connect, socks5_tcp, socks5_udp. */
+  protocol: "http" | "https_connect" | "socks5_tcp" | "socks5_udp" | (string & {});
+  host: string;
+  port: number;
+  /** The HTTP method, CONNECT for a tunnel. Absent for SOCKS. */
+  method?: string | null;
+  /** Only with networkRequestRules. */
+  path?: string | null;
+  /** The process's end of its connection to the proxy. */
+  client: string;
+  /** The client allowed a host that the list does not allow. */
+  policyOverride: boolean;
+}
+
+export interface HTTPRequestParams {
+  method: string;
+  /** An absolute http or https URL. */
+  url: string;
+  /** Absent: []. */
+  headers?: HTTPHeader[];
+  bodyBase64?: string | null;
+  /** For headers and body. Absent: no limit. */
+  timeoutMs?: number | null;
+  /** Absent: "follow". */
+  redirectPolicy?: "follow" | "stop";
+  /** The client's choice. The pieces of a stream have it. */
+  requestId: string;
+  /** Send the body in `http/request/bodyDelta`. Absent: false. */
+  streamResponse?: boolean;
+}
+
+export interface HTTPResponse {
+  status: number;
+  /** Names are in lower case. */
+  headers: HTTPHeader[];
+  /** Empty if the body is streamed. */
+  bodyBase64: string;
+}
+
+export interface HTTPHeader {
+  name: string;
+  value: string;
+  /**
+   * Only in a request: a variable of the agent's whose content is put behind `value`. Only with
+   * httpHeaderEnvVars.
+   */
+  valueEnvVar?: string | null;
+}
+
+export interface HTTPBodyDelta {
+  requestId: string;
+  /** From 1. */
+  seq: number;
+  deltaBase64: string;
+  done: boolean;
+  /** Why the body has ended early. */
+  error?: string | null;
+}
+
+export interface WriteFileParams {
+  path: string;
+  dataBase64: string;
+  /** false: refuse links anywhere in the path. Absent: true. */
+  followSymlinks?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+/** The path of a request. */
+export interface PathParams {
+  path: string;
+  /** false: refuse links anywhere in the path. Absent: true. */
+  followSymlinks?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface ReadFileResult {
+  dataBase64: string;
+}
+
+export interface CreateDirectoryParams {
+  path: string;
+  /** Make its parents too. What exists is no error then. Absent: true. */
+  recursive?: boolean | null;
+  /** Absent: true. */
+  followSymlinks?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface FileMetadata {
+  isDirectory: boolean;
+  isFile: boolean;
+  /** About the path itself. */
+  isSymlink: boolean;
+  /** Bytes. */
+  size: number;
+  /** Milliseconds since 1970. 0: not known. */
+  createdAtMs: number;
+  modifiedAtMs: number;
+}
+
+export interface CanonicalizeResult {
+  path: string;
+}
+
+export interface ReadDirectoryResult {
+  entries: DirectoryEntry[];
+}
+
+export interface DirectoryEntry {
+  /** Bytes that are not UTF-8 become U+FFFD. */
+  fileName: string;
+  /** Of a link's target. */
+  isDirectory: boolean;
+  isFile: boolean;
+}
+
+export interface WalkParams {
+  path: string;
+  options: WalkOptions;
+  sandbox?: Sandbox | null;
+}
+
+export interface WalkOptions {
+  /** 0 lists what is in the directory. At most 64. */
+  maxDepth: number;
+  /** 1 to 10,000. */
+  maxDirectories: number;
+  /** 1 to 50,000. */
+  maxEntries: number;
+  followDirectorySymlinks: boolean;
+  /** List directories whose name begins with a dot, but do not enter them. Absent: false. */
+  pruneHiddenDirectories?: boolean;
+}
+
+export interface WalkResult {
+  entries: WalkEntry[];
+  /** What could not be read. */
+  errors: WalkError[];
+  /** A limit was reached: there is more. */
+  truncated: boolean;
+}
+
+export interface WalkEntry {
+  path: string;
+  kind: "file" | "directory";
+}
+
+export interface WalkError {
+  path: string;
+  message: string;
+}
+
+export interface RemoveParams {
+  path: string;
+  /** Absent: true. */
+  recursive?: boolean | null;
+  /** A path that does not exist is no error. Absent: true. */
+  force?: boolean | null;
+  /** Absent: true. */
+  followSymlinks?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface CopyParams {
+  sourcePath: string;
+  destinationPath: string;
+  recursive: boolean;
+  sandbox?: Sandbox | null;
+}
+
+export interface RenameParams {
+  sourcePath: string;
+  destinationPath: string;
+  /** Replace what is at the destination. Absent: true. */
+  replace?: boolean;
+  sandbox?: Sandbox | null;
+}
+
+export interface ApplyPatchParams {
+  /** Up to 16 MiB that name up to 1,024 files. */
+  patch: string;
+  /** The folder of relative paths in the patch. */
+  cwd: string;
+  /** Change nothing, and answer with a diff. Absent: false. */
+  dryRun?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface ApplyPatchResult {
+  /** What the tool would print. */
+  output: string;
+  /** In the order of the patch. */
+  changes: PatchedFile[];
+  /** A unified diff, after a dry run. */
+  diff?: string;
+}
+
+export interface PatchedFile {
+  kind: "added" | "updated" | "deleted";
+  path: string;
+  /** The old path of a file that was moved. */
+  from?: string;
+}
+
+export interface OpenParams {
+  /** Up to 32 bytes. */
+  handleId: string;
+  path: string;
+  /**
+   * replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
+   * "read".
+   */
+  mode?: "read" | "replace";
+  /** Only with sandboxedFileStreaming. */
+  sandbox?: Sandbox | null;
+}
+
+export interface HandleParams {
+  handleId: string;
+}
+
+export interface WriteBlockParams {
+  handleId: string;
+  offset: number;
+  /** 1 to 1,048,576 bytes (-32600). */
+  chunk: string;
+}
+
+export interface ReadBlockParams {
+  handleId: string;
+  offset: number;
+  /** 1 to 1,048,576 (-32600). */
+  len: number;
+}
+
+export interface ReadBlockResult {
+  chunk: string;
+  /** The chunk is shorter than was asked for. */
+  eof: boolean;
+}
+
+export interface WatchMissingParams {
+  /** Greater than all before on this connection, from 1. */
+  watchId: number;
+  /** Up to 64 paths. */
+  missing: string[];
+  /** A path that exists: the watch also fires when it changes. */
+  present?: string | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface WatchMissingResult {
+  /** false: there is no watch, for example because a path exists. */
+  watching: boolean;
+}
+
+export interface MissingChangedNotification {
+  watchId: number;
+}
+
+export interface WatchParams {
+  /** The client's choice, unique among the watches of the connection. */
+  watchId: string;
+  path: string;
+  /** With all directories below. Absent: false. */
+  recursive?: boolean | null;
+  sandbox?: Sandbox | null;
+}
+
+export interface WatchResult {
+  /** What is watched, without links. */
+  path: string;
+}
+
+export interface UnwatchParams {
+  watchId: string;
+}
+
+export interface ChangedNotification {
+  watchId: string;
+  changes: FileChange[];
+  /** More has changed: look at all of the tree. Absent: false. */
+  overflow?: boolean | null;
+}
+
+export type FileChange = PathChange | PathRenamed;
+
+export interface PathChange {
+  path: string;
+  /**
+   * created: what was there is gone, with all below it. modified: content, mode, owner or times.
+   */
+  kind: "created" | "modified" | "removed";
+}
+
+export interface PathRenamed {
+  path: string;
+  kind: "renamed";
+  /** Where it was, with all below it. */
+  from: string;
+}
+
+export interface SocketOpenParams {
+  /** The client's choice, unique among the sockets of the session. */
+  socketId: SocketId;
+  /** tcp://HOST:PORT or unix:///PATH. */
+  address: string;
+  /**
+   * How many bytes the agent sends before the client acknowledges the first of them. Absent:
+   * 1048576.
+   */
+  window?: number | null;
+  /** Connect as a command with this sandbox would. */
+  sandbox?: Sandbox | null;
+}
+
+export type SocketId = string;
+
+export interface SocketWriteParams {
+  socketId: SocketId;
+  /** How many bytes were sent before. The agent takes no byte twice. */
+  offset: number;
+  chunk: string;
+  /** Nothing follows. Absent: false. */
+  eof?: boolean | null;
+}
+
+export interface SocketReceived {
+  /** How many bytes the agent has passed on in all. */
+  received: number;
+}
+
+export interface SocketReceivedParams {
+  socketId: SocketId;
+  /** How many bytes the client has in all. */
+  received: number;
+}
+
+export interface SocketParams {
+  socketId: SocketId;
+}
+
+export interface SocketData {
+  socketId: string;
+  /** How many bytes came before. */
+  offset: number;
+  chunk: string;
+  /** Nothing more comes. Absent: false. */
+  eof?: boolean | null;
+  /** Why nothing more can be read. */
+  error?: string | null;
+}
+
+export interface DiscoverRootsParams {
+  /** Up to 128. */
+  roots: CapabilityRoot[];
+}
+
+export interface CapabilityRoot {
+  /** The client's choice. The answer repeats it. */
+  id: string;
+  path: string;
+  /** Only with capabilityDiscoverySandbox. */
+  sandbox?: Sandbox | null;
+}
+
+/** In the order of the request. */
+export interface DiscoverRootsResult {
+  roots: DiscoveredRoot[];
+}
+
+/** The files of one folder, as they are. With an error there is nothing else. */
+export interface DiscoveredRoot {
+  id: string;
+  /** As it was sent. */
+  path: string;
+  plugin: PluginFiles | null;
+  skills: SkillFiles[];
+  namespaceManifests: DiscoveredFile[];
+  warnings: string[];
+  error: string | null;
+}
+
+export interface DiscoveredFile {
+  path: string;
+  contents: string;
+}
+
+/** The manifest of a plugin, and the files that it names. */
+export interface PluginFiles {
+  manifest: DiscoveredFile;
+  mcpConfig: DiscoveredFile | null;
+  appsConfig: DiscoveredFile | null;
+}
+
+/** A SKILL.md and its openai.yaml. */
+export interface SkillFiles {
+  instructions: DiscoveredFile;
+  metadata: DiscoveredFile | null;
+}
+
+export interface DiscoverInstalledParams {
+  cwd: string;
+  /** Unlike elsewhere, it needs a `cwd`. */
+  sandbox?: Sandbox | null;
+}
+
+export interface DiscoverInstalledResult {
+  plugins: InstalledPlugin[];
+  /** Of no plugin. */
+  skills: InstalledSkill[];
+  warnings: string[];
+}
+
+export interface InstalledPlugin {
+  id: string;
+  displayName: string;
+  remotePluginId: string | null;
+  version: string;
+  root: string;
+  files: PluginFiles;
+  skills: InstalledSkill[];
+}
+
+/** The front matter of a SKILL.md, and its openai.yaml. */
+export interface InstalledSkill {
+  /** NAMESPACE:NAME where there is a namespace. */
+  name: string;
+  description: string;
+  shortDescription: string | null;
+  path: string;
+  /** Where a skill of no plugin was found. */
+  discoveryRoot?: DiscoveryRoot;
+  dependencies: SkillDependencies | null;
+  policy: SkillPolicy | null;
+}
+
+export interface DiscoveryRoot {
+  id: string;
+  path: string;
+}
+
+export interface SkillDependencies {
+  tools: SkillTool[];
+}
+
+export interface SkillTool {
+  type: string;
+  value: string;
+  description: string | null;
+  transport: string | null;
+  command: string | null;
+  url: string | null;
+  oauthCallbackPort: number | null;
+}
+
+export interface SkillPolicy {
+  allowImplicitInvocation: boolean | null;
+  products: string[];
 }

@@ -238,7 +238,7 @@ test("an agent that does not come back ends everything", { timeout: 60_000 }, as
   const agent = await client(t, proxy.url, { recoveryTimeoutMs: 1500 });
   const p = await agent.spawn(["sleep", "60"], { stdin: true });
   const stdout = p.stdout.getReader().read();
-  const waits = [p.wait(), p.exited, stdout, agent.run(["sleep", "60"]), agent.fs.watch("/tmp").then((watch) => watch.next()), agent.sessions.list().then(() => agent.processes().then(() => agent.attach("nobody")))];
+  const waits = [p.wait(), p.exited, stdout, agent.run(["sleep", "60"]), agent.fs.watch(folder(t)).then((watch) => watch.next()), agent.sessions.list().then(() => agent.processes().then(() => agent.attach("nobody")))];
   const outcomes = Promise.allSettled(waits);
   await new Promise((resolve) => setTimeout(resolve, 300));
   const begun = performance.now();
