@@ -192,9 +192,9 @@ export class Process implements AsyncDisposable, AsyncIterable<ProcessEvent> {
     await client.call("process/signal", { processId: this.id, signal }, anything, options);
   }
 
-  /** Kills the process group, once. A process that has ended is no error. */
+  /** Kills the process group, also over a lost connection, because killing twice does no harm. */
   async kill(options: CallOptions = {}): Promise<void> {
-    await this.#handle.client.call("process/terminate", { processId: this.id }, anything, options);
+    await this.#handle.client.replay("process/terminate", { processId: this.id }, anything, options);
   }
 
   /** Sets the size of the terminal, in characters. */
