@@ -328,8 +328,8 @@ export class Agent implements AsyncDisposable {
   }
 
   /** Ends the client. Its session lives on at the agent for 80 s, or as long as its name. It is no error to do it again. */
-  async close(): Promise<void> {
-    this.client.close();
+  close(): Promise<void> {
+    return this.client.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

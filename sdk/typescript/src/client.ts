@@ -200,7 +200,7 @@ export class Client implements Receiver {
     try {
       const first = await client.#open(signal);
       try {
-        await client.#initialize(first, options.sessionId ?? null, signal);
+        await client.#join(first, options.sessionId ?? null, signal);
       } catch (error) {
         first.end(error);
         throw error;
@@ -369,7 +369,7 @@ export class Client implements Receiver {
     signal.addEventListener("abort", abort, { once: true });
     try {
       signal.throwIfAborted();
-      await this.#rejoin(connection, signal);
+      await this.#join(connection, this.sessionId, signal);
       await this.#catchUp(connection);
       return connection;
     } catch (error) {
@@ -380,11 +380,11 @@ export class Client implements Receiver {
     }
   }
 
-  /** Resumes the session. The server may not have noticed the loss yet, so it is asked again for a while. */
-  async #rejoin(over: Connection, signal: AbortSignal): Promise<void> {
+  /** Opens or resumes the session. The server may not have noticed a loss yet, so it is asked again for a while. */
+  async #join(over: Connection, resume: string | null, signal: AbortSignal | undefined): Promise<void> {
     for (let pause = firstAttachedMs; ; pause *= 2) {
       try {
-        await this.#initialize(over, this.sessionId, signal);
+        await this.#initialize(over, resume, signal);
         return;
       } catch (error) {
         if (!(error instanceof ServerError) || error.number !== attachedCode || pause > pauseMs) throw error;
@@ -424,8 +424,10 @@ export class Client implements Receiver {
     this.#route.release?.();
   }
 
-  close(): void {
+  /** Ends the client, and waits until its connection has ended at the server, too. */
+  async close(): Promise<void> {
     this.fail(new ClosedError("the client"));
+    await this.#current?.closing;
   }
 
   /** Returns the connection, and waits for it while the client recovers. */

@@ -9,8 +9,8 @@ export interface Channel {
   /** Stops and continues reading, so that the server has to wait. Without them what comes meanwhile is kept, up to 64 MiB. */
   pause?(): void;
   resume?(): void;
-  /** Closes the channel. More may be delivered, and is ignored. */
-  close(): void;
+  /** Closes the channel. More may be delivered, and is ignored. It may return a promise that ends when the peer is gone, too. */
+  close(): void | Promise<void>;
   /** Whether the channel itself notices a server that is gone without a word. */
   readonly watched?: boolean;
 }
@@ -64,6 +64,8 @@ export class Connection {
   readonly starts = new Set<Promise<unknown>>();
   /** Ends with the connection. */
   readonly over = new AbortController();
+  /** Resolves when the peer is gone, too, as far as the channel knows; undefined: the connection has not ended. */
+  closing: Promise<void> | undefined;
   /** Stops waiting for room in a queue, see {@link Receiver.notified}. */
   blocked: (() => void) | undefined;
 
@@ -93,7 +95,7 @@ export class Connection {
       signal,
     );
     connection.#channel = channel;
-    if (connection.gone) channel.close();
+    if (connection.gone) void channel.close();
     else if (channel.watched !== true) connection.#watchSilence();
     return connection;
   }
@@ -126,7 +128,7 @@ export class Connection {
         ? cause
         : new DisconnectedError(cause === undefined ? "the connection is lost" : `the connection is lost: ${messageOf(cause)}`, false, cause);
     clearInterval(this.#watch);
-    this.#channel?.close();
+    this.closing = Promise.resolve(this.#channel?.close());
     this.blocked?.();
     const pending = this.#pending;
     this.#pending = new Map();

@@ -36,9 +36,9 @@ export interface Listening {
 }
 
 /** Starts an agent at a port, or at a UNIX socket. It ends with the test. */
-export async function serve(t: Ends, at: "ws" | "unix" = "ws", flags: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<Listening> {
+export async function serve(t: Ends, at: "ws" | "wss" | "unix" = "ws", flags: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<Listening> {
   const home = folder(t);
-  const listen = at === "ws" ? "ws://127.0.0.1:0" : `unix://${home}/agent.sock`;
+  const listen = at === "unix" ? `unix://${home}/agent.sock` : `${at}://127.0.0.1:0`;
   const child = spawn(program, ["--listen", listen, ...flags], { cwd: home, stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
   let said = "";
   child.stderr?.on("data", (text: Buffer) => (said = (said + text.toString()).slice(-4096)));

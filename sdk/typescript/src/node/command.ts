@@ -92,9 +92,14 @@ export function commandDial(target: CommandTarget): Dial {
             over = true;
             child.stdin.end();
             child.stdout.resume();
-            if (exited) return;
+            if (exited) return Promise.resolve();
             const timers = [setTimeout(() => kill("SIGTERM"), graceMs), setTimeout(() => kill("SIGKILL"), 2 * graceMs)];
-            child.once("exit", () => timers.forEach(clearTimeout));
+            return new Promise<void>((ended) => {
+              child.once("exit", () => {
+                timers.forEach(clearTimeout);
+                ended();
+              });
+            });
           },
         };
         resolve(channel);

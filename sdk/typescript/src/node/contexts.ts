@@ -177,10 +177,12 @@ function checkToken(text: string, what: string): string {
 /** Runs a command and returns the token that it prints. Its errors go to ours. It gets no input. */
 function runTokenCommand(argv: readonly string[], what: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(argv[0] as string, argv.slice(1), { stdio: ["ignore", "pipe", "inherit"], timeout: commandMs });
+    const child = spawn(argv[0] as string, argv.slice(1), { stdio: ["ignore", "pipe", "inherit"] });
+    const timer = setTimeout(() => fail("the command takes too long"), commandMs);
     const pieces: Buffer[] = [];
     let length = 0;
     const fail = (why: string, cause?: unknown): void => {
+      clearTimeout(timer);
       child.kill("SIGKILL");
       child.stdout.destroy();
       reject(new UsageError(`${what}: ${argv[0]}: ${why}`, cause));
@@ -201,12 +203,13 @@ function runTokenCommand(argv: readonly string[], what: string): Promise<string>
     };
     // A process that the command has left behind may hold its output open.
     child.on("exit", (code, signal) => {
-      const timer = setTimeout(() => {
+      clearTimeout(timer);
+      const last = setTimeout(() => {
         child.stdout.destroy();
         end(code, signal);
       }, 1000);
       child.on("close", () => {
-        clearTimeout(timer);
+        clearTimeout(last);
         end(code, signal);
       });
     });

@@ -22,7 +22,7 @@ const maxFrame = 8 << 20;
 const pingMs = 30_000;
 const silenceMs = 90_000;
 
-/** How many bytes may wait to be sent before the server is given up, because it does not read. */
+/** How long the server may take to close its end. */
 const closeAfterMs = 1_000;
 
 const opText = 1;
@@ -182,21 +182,23 @@ class WebSocketChannel implements Channel {
     if (!this.#paused && !this.#closed) this.#stream.resume();
   }
 
-  close(): void {
-    if (this.#closed) return;
+  close(): Promise<void> {
+    const stream = this.#stream;
+    if (this.#closed || stream.destroyed) return Promise.resolve();
     this.#closed = true;
     clearInterval(this.#timer);
     this.#chunks = [];
     this.#fragments = [];
-    const stream = this.#stream;
-    if (!stream.destroyed) {
-      this.#frame(0x80 | opClose, Buffer.from([3, 232])); // 1000
-      stream.end();
-      stream.resume();
+    this.#frame(0x80 | opClose, Buffer.from([3, 232])); // 1000
+    stream.end();
+    stream.resume();
+    return new Promise((resolve) => {
       const timer = setTimeout(() => stream.destroy(), closeAfterMs);
-      timer.unref();
-      stream.once("close", () => clearTimeout(timer));
-    }
+      stream.once("close", () => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
   }
 
   #fail(cause: unknown): void {
