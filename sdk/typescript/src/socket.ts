@@ -1,5 +1,5 @@
 import { anything, count, record } from "./check.js";
-import { background, type CallOptions, type Client, type Lasting, type SocketNotice } from "./client.js";
+import { background, type CallOptions, type Client, type SocketNotice } from "./client.js";
 import { isBusy, isLoss, pauseMs, sleep, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError, ServerError, SocketError, UsageError } from "./errors.js";
 import { Pace } from "./feed.js";
@@ -25,7 +25,7 @@ const receivedAnswer = record({ received: count });
  * A connection that the agent made to an address on its side. It outlives connections to the agent, with no byte lost or
  * repeated.
  */
-export class Socket implements AsyncDisposable, Lasting {
+export class Socket implements AsyncDisposable {
   /** The address. */
   readonly address: string;
   /** What comes from the other end, read as fast as this stream is. */

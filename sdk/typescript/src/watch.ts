@@ -1,5 +1,5 @@
 import { anything, record, type Check } from "./check.js";
-import { background, type CallOptions, type ChangedNotice, type Client, type Lasting } from "./client.js";
+import { background, type CallOptions, type ChangedNotice, type Client } from "./client.js";
 import { isLoss, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError } from "./errors.js";
 import { wakened } from "./queue.js";
@@ -31,7 +31,7 @@ const cleanupMs = 10_000;
 const watched: Check<{ path: string }> = record({ path: (value, at) => toPath(value, at) });
 
 /** Tells of changes at a path. It outlives connections: after a reconnect it tells an overflow. */
-export class Watch implements AsyncDisposable, AsyncIterable<Changes>, Lasting {
+export class Watch implements AsyncDisposable, AsyncIterable<Changes> {
   readonly #client: Client;
   readonly #id: string;
   readonly #recursive: boolean;
