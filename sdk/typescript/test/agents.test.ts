@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect as connectPlain } from "../src/index.js";
 import { AgentError, connect, CopyError, type CommandQuestion, type NetworkQuestion, type WebSocketLike } from "../src/node/index.js";
-import { client, folder, program, Proxy, serve, watchRejections, web } from "./rig.js";
+import { client, folder, program, Proxy, serve, web } from "./rig.js";
 
 /** Runs something with other variables. One test at a time does. */
 async function environment<T>(values: Record<string, string | undefined>, run: () => Promise<T>): Promise<T> {
@@ -35,7 +35,6 @@ function secret(dir: string, name: string, text: string, mode = 0o600): string {
 }
 
 test("contexts, tokens and variables are found as the program finds them", { timeout: 120_000 }, async (t) => {
-  watchRejections(t);
   const dir = folder(t);
   const token = secret(dir, "token", "t0p-s3cret\n");
   const { url } = await serve(t, "ws", ["--ws-auth", "capability-token", "--ws-token-file", token]);
@@ -95,8 +94,7 @@ test("contexts, tokens and variables are found as the program finds them", { tim
   });
 });
 
-test("a token is sent only over TLS or to this machine, and a URL has no secret", async (t) => {
-  watchRejections(t);
+test("a token is sent only over TLS or to this machine, and a URL has no secret", async () => {
   for (const [url, want] of [["ws://h.test:1", /only over wss/], ["ws://user:s3cret@127.0.0.1:1", /holds credentials/], ["http://127.0.0.1:1", /of the kind http:/], ["s3cret", /cannot be understood/]] as [string, RegExp][]) {
     for (const way of [connect, connectPlain]) {
       await assert.rejects(way(url, { token: "s3cret" }), (error: AgentError) => error.code === "CONNECT" && want.test(error.message) && !error.message.includes("s3cret") && !error.retryable, url);
@@ -109,7 +107,6 @@ test("a token is sent only over TLS or to this machine, and a URL has no secret"
 });
 
 test("TLS with certificates of our own", { timeout: 120_000 }, async (t) => {
-  watchRejections(t);
   const dir = folder(t);
   const openssl = (...args: string[]): void => void execFileSync("openssl", args, { cwd: dir, stdio: "ignore" });
   const make = (name: string, ca: string | undefined, extension: string): void => {
@@ -136,7 +133,6 @@ test("TLS with certificates of our own", { timeout: 120_000 }, async (t) => {
 });
 
 test("proxies", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const agentPort = Number(new URL(url).port);
   let asked = "";
@@ -182,7 +178,6 @@ test("proxies", { timeout: 60_000 }, async (t) => {
 });
 
 test("a UNIX socket is believed only where nobody else can have put it", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url, home } = await serve(t, "unix");
   const path = url.slice("unix://".length);
   await (await client(t, url)).status();
@@ -199,7 +194,6 @@ test("a UNIX socket is believed only where nobody else can have put it", { timeo
 });
 
 test("any WebSocket will do, with or without a pause", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const Global = (globalThis as { WebSocket?: new (url: string) => WebSocketLike }).WebSocket;
   if (Global === undefined) {
@@ -220,7 +214,6 @@ test("any WebSocket will do, with or without a pause", { timeout: 60_000 }, asyn
 });
 
 test("sessions with a name outlive their clients", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const first = await client(t, url, { sessionName: "nightly", retainMs: 60_000 });
   assert.deepEqual(first.session, { name: "nightly", created: true, retainMs: 60_000 });
@@ -264,7 +257,6 @@ test("sessions with a name outlive their clients", { timeout: 60_000 }, async (t
 });
 
 test("a session without a name is resumed by its id", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const first = await connect(url);
   const p = await first.spawn(["sleep", "60"]);
@@ -278,7 +270,6 @@ test("a session without a name is resumed by its id", { timeout: 60_000 }, async
 });
 
 test("commands that somebody has to approve", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const asked: CommandQuestion[] = [];
   const decided: string[] = [];
@@ -302,7 +293,6 @@ test("commands that somebody has to approve", { timeout: 60_000 }, async (t) => 
 });
 
 test("policies and questions about the network", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const port = await web(t);
   const { url } = await serve(t);
   const asked: NetworkQuestion[] = [];
@@ -339,7 +329,6 @@ test("policies and questions about the network", { timeout: 60_000 }, async (t) 
 });
 
 test("time-outs, signals and what was read", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const agent = await client(t, url);
   const running = async (): Promise<number> => (await agent.processes()).filter(({ exited }) => !exited).length;
@@ -371,7 +360,6 @@ test("time-outs, signals and what was read", { timeout: 60_000 }, async (t) => {
 });
 
 test("streams of files", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const agent = await client(t, url);
   const dir = folder(t);
@@ -393,7 +381,6 @@ test("streams of files", { timeout: 60_000 }, async (t) => {
 });
 
 test("copies keep what files are, and name what they leave out", { timeout: 120_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const agent = await client(t, url);
   const [here, there] = [folder(t), folder(t)];
@@ -426,7 +413,6 @@ test("copies keep what files are, and name what they leave out", { timeout: 120_
 });
 
 test("terminals", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const agent = await client(t, url);
   const result = await agent.run(["sh", "-c", "stty size; test -t 1 && echo tty; echo err >&2"], { tty: true });

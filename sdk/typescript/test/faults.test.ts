@@ -5,7 +5,7 @@ import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { AgentError, DisconnectedError, type NodeAgent } from "../src/node/index.js";
-import { client, folder, Proxy, serve, watchRejections, web } from "./rig.js";
+import { client, folder, Proxy, serve, web } from "./rig.js";
 
 /** How many cuts each test makes. */
 const cuts = Number(process.env["SDK_CUTS"] ?? 300);
@@ -214,7 +214,6 @@ async function all(agent: NodeAgent, proxy: Proxy, dir: string, port: number, cu
 for (const inside of [false, true]) {
   for (const at of ["ws", "unix"] as const) {
     test(`${cuts} cuts ${inside ? "inside" : "at the ends"} of messages, ${at}`, { timeout: 600_000 }, async (t) => {
-      watchRejections(t);
       const port = await web(t);
       const { url } = await serve(t, at);
       const proxy = await Proxy.start(t, url);
@@ -232,7 +231,6 @@ for (const inside of [false, true]) {
 }
 
 test("an agent that does not come back ends everything", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t);
   const proxy = await Proxy.start(t, url);
   const agent = await client(t, proxy.url, { recoveryTimeoutMs: 1500 });
@@ -260,7 +258,6 @@ test("an agent that does not come back ends everything", { timeout: 60_000 }, as
 });
 
 test("a session that the agent no longer knows ends the client", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { url } = await serve(t, "ws", ["--session-ttl", "100ms"]);
   const proxy = await Proxy.start(t, url);
   const agent = await client(t, proxy.url);
@@ -269,7 +266,6 @@ test("a session that the agent no longer knows ends the client", { timeout: 60_0
 });
 
 test("an agent that was started here fails with its connection", { timeout: 60_000 }, async (t) => {
-  watchRejections(t);
   const { connect } = await import("../src/node/index.js");
   const { program } = await import("./rig.js");
   const agent = await connect({ command: [program, "--listen", "stdio"] });

@@ -4,13 +4,12 @@ import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
 import { AgentError, connect, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
 import { REPEAT_OF } from "../src/wire.js";
-import { watchRejections } from "./rig.js";
+import "./rig.js";
 import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
 
 const quick: NodeOptions = { recoveryTimeoutMs: 300 };
 
 async function meet(t: TestContext, script: Record<string, Answer> = {}, options: NodeOptions = quick): Promise<{ server: Scripted; agent: NodeAgent }> {
-  watchRejections(t);
   const server = await Scripted.start(t, script);
   const agent = await connect(server.url, options);
   t.after(() => agent.close());
@@ -159,7 +158,6 @@ describe("an upgrade is refused", { concurrency: 8 }, () => {
     ["without an end", "x".repeat(20_000), /no WebSocket/],
   ] as [string, string, RegExp][]) {
     test(name, { timeout: 30_000 }, async (t) => {
-      watchRejections(t);
       const server = await Scripted.start(t);
       server.upgrade = (link) => void link.raw(head);
       await assert.rejects(connect(server.url), (error: AgentError) => {
@@ -174,7 +172,6 @@ describe("an upgrade is refused", { concurrency: 8 }, () => {
 
 describe("silence", { concurrency: 8 }, () => {
   test("instead of an upgrade", { timeout: 30_000 }, async (t) => {
-    watchRejections(t);
     const server = await Scripted.start(t);
     server.upgrade = () => {};
     await assert.rejects(connect(server.url, { connectTimeoutMs: 200 }), { code: "CONNECT", message: /within 200 ms/ });
@@ -182,7 +179,6 @@ describe("silence", { concurrency: 8 }, () => {
   });
 
   test("instead of a handshake", { timeout: 30_000 }, async (t) => {
-    watchRejections(t);
     const server = await Scripted.start(t, { initialize: () => silence });
     await assert.rejects(connect(server.url, { handshakeTimeoutMs: 200 }), { code: "HANDSHAKE_TIMEOUT", retryable: true });
     await assert.rejects(connect(server.url, { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
@@ -205,9 +201,9 @@ describe("silence", { concurrency: 8 }, () => {
       assert.equal((outcome.reason as Error).name, "TimeoutError");
     }
     await assert.rejects(agent.run(["x"], { timeoutMs: 50 }), { code: "TIMEOUT" });
-    const left = agent.run(["x"]);
+    const left = assert.rejects(agent.run(["x"]), { code: "CLOSED" });
     await agent.close();
-    await assert.rejects(left, { code: "CLOSED" });
+    await left;
   });
 });
 
@@ -351,7 +347,6 @@ test("a server without a feature is not asked for it", { timeout: 30_000 }, asyn
 });
 
 test("a handshake that lies", { timeout: 30_000 }, async (t) => {
-  watchRejections(t);
   for (const [result, options, want] of [
     [{}, {}, /sessionId is missing/],
     [{ sessionId: "" }, {}, /without a session/],

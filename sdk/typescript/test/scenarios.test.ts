@@ -10,7 +10,7 @@ import {
   AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type File, type Forward, type NodeAgent, type Process, type RunOptions, type Signal,
   type Socket, type Watch,
 } from "../src/node/index.js";
-import { folder, home, program, Proxy, serve, watchRejections, web, type Ends } from "./rig.js";
+import { folder, home, program, Proxy, serve, web, type Ends } from "./rig.js";
 
 type JSONValue = null | boolean | number | string | JSONValue[] | { [name: string]: JSONValue };
 type Members = { [name: string]: JSONValue };
@@ -384,7 +384,6 @@ for (const over of ["ws", "unix", "stdio"] as const) {
       for (const scenario of (JSON.parse(readFileSync(join(scenarios, name), "utf8")) as { scenarios: Scenario[] }).scenarios) {
         if (scenario.over !== undefined && !scenario.over.includes(over)) continue;
         test(scenario.name, { timeout: 120_000 }, async (t) => {
-          watchRejections(t);
           const cuts = scenario.steps.some((step) => step.do === "cut");
           const proxy = cuts ? await Proxy.start(t, url) : undefined;
           const agent = await connect(over === "stdio" ? { command: [program, "--listen", "stdio"] } : (proxy?.url ?? url));

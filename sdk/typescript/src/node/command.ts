@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { isUtf8 } from "node:buffer";
+import { isAscii, isUtf8 } from "node:buffer";
 import type { Channel, Dial } from "../client.js";
 import { maxMessage } from "../connection.js";
 import { ConnectError, ProtocolError, UsageError } from "../errors.js";
@@ -139,11 +139,12 @@ class Lines {
       const bytes = this.#pieces.length === 1 ? part : Buffer.concat(this.#pieces, this.#length);
       this.#pieces = [];
       this.#length = 0;
-      if (!isUtf8(bytes)) {
+      const ascii = isAscii(bytes);
+      if (!ascii && !isUtf8(bytes)) {
         this.fail(new ProtocolError("the program printed a line that is not UTF-8"));
         return;
       }
-      const line = bytes.toString("utf8").trim();
+      const line = bytes.toString(ascii ? "latin1" : "utf8").trim();
       if (line !== "") this.line(line);
       if (this.paused) {
         this.#rest.unshift(piece.subarray(from));
