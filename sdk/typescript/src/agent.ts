@@ -6,7 +6,7 @@ import { Feed } from "./feed.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
 import { Handle, listedProcesses, Process, readAnswer, type Exit, type ListedProcess, type Signal } from "./process.js";
-import { confinement, type Policy } from "./sandbox.js";
+import { confinement, named, type Policy } from "./sandbox.js";
 import { Socket } from "./socket.js";
 import { concat, printable, randomId, toBytes, toText } from "./text.js";
 import { toURI } from "./uri.js";
@@ -210,7 +210,9 @@ export class Agent implements AsyncDisposable {
     return within(limitMs, late, options.signal, async (signal) => {
       const process = await this.#spawn(argv, { ...rest, tty, stdin: fed, signal });
       const { handle } = process;
-      const feeding = fed ? feed(process, bytes, signal) : undefined;
+      const enough = new AbortController();
+      const feeding = fed ? feed(process, bytes, enough.signal) : undefined;
+      void handle.done.then(() => enough.abort());
       const killer = new Killer(handle, killAfterMs);
       try {
         await handle.drain((event) => {
@@ -228,6 +230,7 @@ export class Agent implements AsyncDisposable {
         throw error;
       } finally {
         killer.stop();
+        enough.abort();
         await feeding;
       }
     });
@@ -248,7 +251,7 @@ export class Agent implements AsyncDisposable {
     duration(options.killAfterMs, "killAfterMs");
     const process = await this.#spawn(argv, options);
     const killer = new Killer(process.handle, options.killAfterMs);
-    process.handle.ended().catch(() => {}).finally(() => killer.stop());
+    void process.handle.done.then(() => killer.stop());
     return process;
   }
 
@@ -271,6 +274,7 @@ export class Agent implements AsyncDisposable {
       pipeStdin: options.stdin === true,
       ...confinement(options.sandbox, cwd, this.#asks, capabilities["networkProxyTransparentTcp"] === true),
     };
+    if (options.sandbox !== undefined) await Promise.all(named(options.sandbox).map((path) => this.fs.realpath(path, options)));
     if (typeof tty === "object") {
       params.rows = tty.rows;
       params.cols = tty.cols;
@@ -358,21 +362,14 @@ class Killer {
 }
 
 /** Writes all input. The write fails if the command has ended, or has closed its input. */
-async function feed(process: Process, input: Uint8Array, signal: AbortSignal | undefined): Promise<void> {
-  const over = new AbortController();
-  const end = (): void => over.abort();
-  signal?.addEventListener("abort", end, { once: true });
-  process.handle.ended().then(end, end);
+async function feed(process: Process, input: Uint8Array, signal: AbortSignal): Promise<void> {
   try {
-    const options = { signal: over.signal };
-    const feed = new Feed(process.handle.writer, options);
+    const feed = new Feed(process.handle.writer, { signal });
     await feed.write(input);
     await feed.flush();
-    await process.closeStdin(options);
+    await process.closeStdin({ signal });
   } catch {
     // The command says what came of it.
-  } finally {
-    signal?.removeEventListener("abort", end);
   }
 }
 

@@ -577,7 +577,7 @@ function dialWithin(receiver: Receiver, dial: Dial, signal: AbortSignal): Promis
 export function duration(ms: number | undefined, name: string): number | undefined {
   if (ms === undefined) return undefined;
   if (typeof ms !== "number" || !(ms >= 0)) throw new UsageError(`${name} is ${String(ms)}, and must be a number of milliseconds from 0 on`);
-  return ms > 0x7fffffff ? undefined : ms;
+  return Math.min(ms, 0x7fffffff); // the longest that a timer can have, 24 days
 }
 
 /** Waits for what runs in the background, and drops its error, which nobody waits for. */

@@ -66,6 +66,8 @@ export class Connection {
   readonly over = new AbortController();
   /** Resolves when the peer is gone, too, as far as the channel knows; undefined: the connection has not ended. */
   closing: Promise<void> | undefined;
+  /** Whether what has come is delivered without looking for room, because the channel has ended. */
+  flushing = false;
   /** Stops waiting for room in a queue, see {@link Receiver.notified}. */
   blocked: (() => void) | undefined;
 
@@ -140,9 +142,14 @@ export class Connection {
 
   #closed(cause: unknown): void {
     if (this.gone) return;
-    // What has come is delivered first.
-    if (this.#busy) this.#closing ??= { cause };
-    else this.#finish(cause);
+    if (!this.#busy) {
+      this.#finish(cause);
+      return;
+    }
+    // What has come is delivered first. It is bounded, because the channel was paused, and nobody may ever make room.
+    this.#closing ??= { cause };
+    this.flushing = true;
+    this.blocked?.();
   }
 
   #watchSilence(): void {
@@ -248,7 +255,7 @@ export class Connection {
     this.#busy = true;
     this.#channel?.pause?.();
     full.then(
-      () => this.#goOn(),
+      () => this.gone || this.#goOn(),
       (error: unknown) => this.end(error),
     );
   }

@@ -156,7 +156,7 @@ class Body {
       this.end(new ProtocolError(`a piece of the body has ${piece.length} bytes`));
       return undefined;
     }
-    if (piece.length > 0 && this.#queue.full(piece)) return this.#admit(notice, from);
+    if (piece.length > 0 && !from.flushing && this.#queue.full(piece)) return this.#admit(notice, from);
     this.#enter(notice);
     return undefined;
   }
@@ -184,6 +184,7 @@ class Body {
       let cancel = this.#queue.onRoom(retry);
       from.blocked = () => {
         cancel();
+        if (from.flushing) this.#enter(notice);
         done();
       };
     });

@@ -276,6 +276,8 @@ export class Handle implements ProcessSink {
   readonly order: Order;
   readonly writer: Writer;
   readonly exited: Promise<Exit>;
+  /** Resolves when the outcome is known. */
+  readonly done: Promise<void>;
   started: Started | undefined;
 
   readonly #from: number;
@@ -291,6 +293,7 @@ export class Handle implements ProcessSink {
   #waiters: (() => void)[] = [];
   #resolveExited!: (exit: Exit) => void;
   #rejectExited!: (error: unknown) => void;
+  #resolveDone!: () => void;
   #lastWrite: Promise<void> = Promise.resolve();
 
   /** from: events up to this one are not wanted. attached: the process runs already. */
@@ -307,6 +310,7 @@ export class Handle implements ProcessSink {
       this.#resolveExited = resolve;
       this.#rejectExited = reject;
     });
+    this.done = new Promise((resolve) => (this.#resolveDone = resolve));
     this.exited.catch(() => {}); // whoever does not look at it need not know
   }
 
@@ -390,6 +394,7 @@ export class Handle implements ProcessSink {
       const unfinished = error ?? new ProtocolError(`process ${printable(this.id, 256)} closed without having exited`);
       if (this.#exit === undefined) this.#rejectExited(unfinished);
       for (const wake of this.#waiters.splice(0)) wake();
+      this.#resolveDone();
     }
     this.#events.end(error);
     this.#pipes?.stdout.queue.end(error);
@@ -512,7 +517,7 @@ export class Handle implements ProcessSink {
       return undefined;
     }
     this.#note(event);
-    if (event.seq > this.#from && this.#full(event)) return this.#admit(event, from);
+    if (event.seq > this.#from && !from.flushing && this.#full(event)) return this.#admit(event, from);
     this.#enter(event, from);
     return undefined;
   }
@@ -548,6 +553,7 @@ export class Handle implements ProcessSink {
       let cancel = this.#queue(event).onRoom(retry);
       from.blocked = () => {
         cancel();
+        if (from.flushing && !this.#deaf) this.#enter(event, from);
         done();
       };
     });

@@ -9,6 +9,8 @@ import type { NetworkProxy, Sandbox, SandboxEntry } from "./wire.js";
  * Secrets of the agent's user, such as ~/.ssh, are not hidden: name them in `deny`.
  */
 export interface Policy {
+  /** Nothing can be written, which is so without a workspace, too. */
+  readonly readOnly?: boolean;
   /** Folders that the command may write, and temporary folders with them. */
   readonly workspace?: string | readonly string[];
   /** Paths that can be read and not written, also in a workspace or a view. */
@@ -46,7 +48,7 @@ export interface Confinement {
 /** How long a question about the network may stay open. A command gives up earlier. */
 const networkPatienceMs = 24 * 60 * 60 * 1000;
 
-const known = ["workspace", "readable", "deny", "view", "socket", "device", "network"];
+const known = ["readOnly", "workspace", "readable", "deny", "view", "socket", "device", "network"];
 const knownNetwork = ["allow", "deny", "ask", "local"];
 
 /**
@@ -58,6 +60,7 @@ export function confinement(policy: Policy | undefined, cwd: string | undefined,
   only(policy, known, "sandbox");
   const entries: SandboxEntry[] = [place(policy.view === true ? "minimal" : "root", "read")];
   const workspace = words(policy.workspace);
+  if (policy.readOnly === true && workspace.length > 0) throw new UsageError("sandbox has readOnly and a workspace, which can be written");
   if (workspace.length > 0) entries.push(place("project_roots", "write"), place("slash_tmp", "write"), place("tmpdir", "write"));
   for (const path of words(policy.readable)) entries.push({ path: { type: "path", path: toURI(path) }, access: "read" });
   for (const path of words(policy.socket)) entries.push({ path: { type: "unix_socket", path: toURI(path) }, access: "write" });
@@ -77,6 +80,11 @@ export function confinement(policy: Policy | undefined, cwd: string | undefined,
   if (workspace.length > 0) sandbox.workspaceRoots = workspace.map(toURI);
   if (network === "on" || network === "off") return { sandbox };
   return { sandbox, networkProxy: proxy(network, asks, transparent), enforceManagedNetwork: true };
+}
+
+/** Returns the paths of a policy that must exist, because what is said of a missing one would have no effect. */
+export function named(policy: Policy): string[] {
+  return [policy.workspace, policy.readable, policy.socket, policy.device].flatMap(words);
 }
 
 function place(kind: "root" | "minimal" | "project_roots" | "slash_tmp" | "tmpdir", access: "read" | "write"): SandboxEntry {

@@ -7,7 +7,7 @@ import { connect as connectTCP } from "node:net";
 import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import {
-  AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type File, type Forward, type NodeAgent, type Process, type RunOptions, type Signal,
+  AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type File, type Forward, type NodeAgent, type Policy, type Process, type RunOptions, type Signal,
   type Socket, type Watch,
 } from "../src/node/index.js";
 import { folder, home, program, Proxy, serve, web, type Ends } from "./rig.js";
@@ -110,6 +110,18 @@ function mismatch(got: unknown, want: unknown, at: string): string | undefined {
   return undefined;
 }
 
+/** Returns the words of the command line as a policy: its words for the network are one here. */
+function policy(words: Args | undefined): Policy | undefined {
+  if (words?.["network"] === undefined) return words;
+  const network: Record<string, unknown> = {};
+  for (const word of words["network"] as string[]) {
+    const [verb, hosts] = word.split("=") as [string, string | undefined];
+    if (word === "on" || word === "off") return { ...words, network: word };
+    network[verb] = hosts === undefined ? true : hosts.split(",");
+  }
+  return { ...words, network };
+}
+
 function shown(value: unknown): string {
   const text = value instanceof Uint8Array ? JSON.stringify(Buffer.from(value).toString()) : JSON.stringify(value);
   return (text ?? "nothing").slice(0, 300);
@@ -157,7 +169,7 @@ class Run {
       assert.equal(wrong, undefined, `${at}: ${wrong}; the error is ${String((error as Error).stack)}`);
       return;
     }
-    assert.equal(step.fails, undefined, `${at} has succeeded with ${shown(result)}`);
+    if (step.fails !== undefined) assert.fail(`${at} has succeeded with ${shown(result)}`);
     if (step.as !== undefined) (isHandle(result) ? this.handles : this.values).set(step.as, result);
     if (step.see !== undefined) assert.equal(mismatch(result, this.filled(step.see), at), undefined);
   }
@@ -190,7 +202,7 @@ class Run {
     const { fs } = agent;
     const options = (): RunOptions => ({
       cwd: w["cwd"], env: w["env"], input: w["input"] === undefined ? undefined : bytesOf(w["input"]), timeoutMs: w["timeout"], killAfterMs: w["killAfter"],
-      maxOutputBytes: w["maxOutput"], check: w["check"], sandbox: w["sandbox"], tty: w["tty"],
+      maxOutputBytes: w["maxOutput"], check: w["check"], sandbox: policy(w["sandbox"]), tty: w["tty"],
     });
     switch (verb) {
       case "run":
@@ -198,7 +210,7 @@ class Run {
       case "shell":
         return agent.shell(w["script"], options());
       case "spawn":
-        return agent.spawn(w["argv"] as unknown as string[], { cwd: w["cwd"], env: w["env"], stdin: w["stdin"], tty: w["tty"], id: w["id"], sandbox: w["sandbox"], killAfterMs: w["killAfter"] });
+        return agent.spawn(w["argv"] as unknown as string[], { cwd: w["cwd"], env: w["env"], stdin: w["stdin"], tty: w["tty"], id: w["id"], sandbox: policy(w["sandbox"]), killAfterMs: w["killAfter"] });
       case "attach":
         return agent.attach(w["id"], { after: w["after"] });
       case "processes":

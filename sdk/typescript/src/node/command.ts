@@ -56,6 +56,8 @@ export function commandDial(target: CommandTarget): Dial {
       child.on("exit", () => {
         exited = true;
         kill("SIGKILL"); // what is left of its group
+        lines.resume(); // what has come is delivered first
+        child.stdout.resume();
       });
       let last = "";
       child.on("close", (code, name) => end(new Error(`${file} ended with ${name ?? code}${last === "" ? "" : `: ${last}`}`)));
@@ -81,6 +83,7 @@ export function commandDial(target: CommandTarget): Dial {
             child.stdin.write(message + "\n");
           },
           pause: () => {
+            if (exited) return;
             lines.paused = true;
             child.stdout.pause();
           },

@@ -164,12 +164,13 @@ class WebSocketChannel implements Channel {
 
   #ping(): void {
     const silent = performance.now() - this.#heard;
-    if (this.#paused) return; // it is not the server that is silent
-    if (silent > silenceMs) this.#fail(new Error(`the server has not said anything for ${Math.round(silent / 1000)} s`));
+    // While we do not read it is not the server that is silent. But a server that is gone refuses the ping.
+    if (silent > silenceMs && !this.#paused) this.#fail(new Error(`the server has not said anything for ${Math.round(silent / 1000)} s`));
     else this.#frame(0x80 | opPing, Buffer.alloc(0));
   }
 
   pause(): void {
+    if (this.#ended !== undefined) return;
     this.#paused = true;
     this.#stream.pause();
   }
@@ -211,7 +212,8 @@ class WebSocketChannel implements Channel {
 
   #end(cause: unknown): void {
     this.#ended ??= { cause };
-    if (!this.#paused && !this.#reading) this.#finish();
+    this.#paused = false; // what has come is delivered first
+    if (!this.#reading) this.#read();
   }
 
   #finish(): void {
