@@ -257,6 +257,7 @@ export class Agent implements AsyncDisposable {
 
   async #spawn(argv: readonly string[], options: SpawnOptions): Promise<Process> {
     const { client } = this;
+    if (typeof argv === "string") throw new UsageError("the command is a string: give a list of words, or call shell() for a script");
     if (!Array.isArray(argv) || argv.length === 0) throw new UsageError("the command is empty");
     if (argv.some((word) => typeof word !== "string")) throw new UsageError("a word of the command is no string");
     const tty = options.tty ?? false;

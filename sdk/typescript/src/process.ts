@@ -684,7 +684,7 @@ export class Handle implements ProcessSink {
     let release!: () => void;
     this.#lastWrite = new Promise((resolve) => (release = resolve));
     try {
-      await until(before, options.signal);
+      await until(until(before, options.signal), this.client.over.signal);
     } catch (error) {
       void before.then(release);
       throw error;
@@ -716,6 +716,7 @@ export class Handle implements ProcessSink {
     let feed: Feed | undefined;
     let release: (() => void) | undefined;
     const options: { signal: AbortSignal } = { signal: new AbortController().signal };
+    void this.done.then(() => release?.());
     return new WritableStream<Uint8Array | string>({
       write: async (data, controller) => {
         options.signal = controller.signal;

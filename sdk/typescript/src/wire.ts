@@ -212,7 +212,9 @@ export interface ServerNotifications {
 
 /** A message with an id and a method. */
 export interface RequestMessage {
+  /** The answer has the same. */
   id: RequestId;
+  /** One of the methods. */
   method: string;
   /** Those of the method. */
   params?: unknown;
@@ -222,12 +224,15 @@ export interface RequestMessage {
 
 /** A message with a method and no id. */
 export interface NotificationMessage {
+  /** One of the methods. */
   method: string;
+  /** Those of the method. */
   params?: unknown;
 }
 
 /** The answer to a request that succeeded. */
 export interface ResultMessage {
+  /** That of the request. */
   id: RequestId;
   /** That of the method. */
   result: unknown;
@@ -235,13 +240,17 @@ export interface ResultMessage {
 
 /** The answer to a request that failed, or to a message that could not be read. */
 export interface ErrorMessage {
+  /** That of the request; -1 if it could not be read. */
   id: RequestId;
+  /** What went wrong. */
   error: ErrorObject;
 }
 
 /** W3C trace context. */
 export interface Trace {
+  /** As in W3C trace context. */
   traceparent?: string | null;
+  /** As in W3C trace context. */
   tracestate?: string | null;
 }
 
@@ -353,13 +362,17 @@ export interface EnvironmentInfo {
   providerId: string;
   /** The working directory of the agent. */
   cwd?: string;
+  /** The home directory of the agent's user. */
   userHomeDir?: string;
   /** `linux`. */
   platformOs: string;
   /** Directories that the client should put first in PATH. */
   prependPathDirs: string[];
+  /** The value of TMPDIR, if it is set. */
   temporaryDirectories: string[];
+  /** Where temporary files belong. */
   tempDir: string;
+  /** What this server knows. */
   capabilities: Capabilities;
 }
 
@@ -453,22 +466,30 @@ export interface StatusResult {
 }
 
 export interface ConfigReadParams {
+  /** The directory whose configuration counts. */
   cwd: string;
   /** Each path is a list of TOML keys. */
   configPaths: string[][];
+  /** The same, in the files of requirements. */
   requirementsPaths: string[][];
 }
 
 export interface ConfigReadResult {
+  /** The home directory of the agent's user. */
   userHomeDir: string;
+  /** The folder of the user's configuration. */
   codexHomeDir: string;
+  /** The name of the machine. */
   hostname: string;
+  /** What was found for configPaths. */
   config: ConfigLayers;
+  /** What was found for requirementsPaths. */
   requirements: ConfigLayers;
 }
 
 /** Configuration files in order of precedence, lowest first. */
 export interface ConfigLayers {
+  /** One for each file that has a selected key. */
   layers: ConfigLayer[];
   /** Where a client puts layers that it has from elsewhere. */
   cloudInsertionIndex: number;
@@ -476,20 +497,26 @@ export interface ConfigLayers {
 
 /** The values of one file for the selected keys. */
 export interface ConfigLayer {
+  /** Names the file, for people. */
   source: string;
+  /** What relative paths in it are relative to. */
   baseDir: string;
+  /** The selected keys, as TOML. */
   toml: string;
 }
 
 export type SessionListParams = Record<string, never>;
 
 export interface SessionListResult {
+  /** The caller's sessions. */
   sessions: ListedSession[];
 }
 
 /** A session that has a name. */
 export interface ListedSession {
+  /** The id of the session. */
   sessionId: string;
+  /** Its name. */
   name: string;
   /** Whether a client is attached. */
   attached: boolean;
@@ -497,6 +524,7 @@ export interface ListedSession {
   clientName: string;
   /** Milliseconds since 1970. */
   createdAtMs: number;
+  /** For how many milliseconds the session is kept while nothing holds it. */
   retainMs: number;
   /** When the session ends, in milliseconds since 1970. Absent while something holds it. */
   expiresAtMs?: number;
@@ -507,6 +535,7 @@ export interface ListedSession {
 }
 
 export interface SessionParams {
+  /** The id of the session. */
   sessionId: string;
 }
 
@@ -566,7 +595,9 @@ export interface StartParams {
 }
 
 export interface StartMetadata {
+  /** A UUID. */
   threadId?: string | null;
+  /** Any text. */
   toolCallId?: string | null;
 }
 
@@ -590,11 +621,13 @@ export interface EnvPolicy {
 export interface ShellSnapshot {
   /** Requests share a snapshot only with the same scope. */
   scopeId: string;
+  /** The shell that argv[0] is. */
   shell: Shell;
 }
 
 /** Rules of the client about commands. */
 export interface ExecApproval {
+  /** Files of rules. */
   rules?: RuleFile[] | null;
   /** The decision about commands that no rule matches. Absent: "allow". */
   unmatched?: CommandDecision | null;
@@ -629,6 +662,7 @@ export interface RuleFile {
 }
 
 export interface StartResult {
+  /** The process, by the id that the client has chosen. */
   processId: string;
   /** `none` without a sandbox, `linuxSeccomp` with one. Known: none, linuxSeccomp. */
   sandboxType: "none" | "linuxSeccomp" | (string & {});
@@ -643,7 +677,9 @@ export interface StartResult {
 }
 
 export interface WriteParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The bytes. */
   chunk: string;
   /** The client's choice. A write with the same id is done once. */
   writeId: string;
@@ -658,10 +694,12 @@ export interface WriteResult {
 }
 
 export interface ProcessParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
 }
 
 export interface ReadParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
   /** Only what has a greater number. Absent: everything that is kept. Absent: 0. */
   afterSeq?: number | null;
@@ -678,18 +716,24 @@ export interface ReadParams {
 }
 
 export interface ReadResult {
+  /** Output that is kept, oldest first. */
   chunks: OutputChunk[];
   /** The next read asks for what comes after nextSeq - 1. */
   nextSeq: number;
+  /** Whether the process has exited. */
   exited: boolean;
   /** 128 + n after signal n. null: it still runs. */
   exitCode: number | null;
   /** Nothing more comes. */
   closed: boolean;
+  /** Not used: null. */
   failure: string | null;
   /** The process may have failed because of its sandbox. */
   sandboxDenied: boolean;
-  /** Only with refusals. */
+  /**
+   * What was refused to the process. Present if something is known, and the client wants it. Only
+   * with refusals.
+   */
   refusals?: Refusals;
 }
 
@@ -697,7 +741,9 @@ export interface ReadResult {
 export interface OutputChunk {
   /** One counter counts output, exit and close, from 1 and without a gap. */
   seq: number;
+  /** What the bytes were written to. */
   stream: OutputStream;
+  /** The bytes. */
   chunk: string;
   /**
    * When it was read, in milliseconds since 1970, if `timestamps` was set. Only with namedSessions.
@@ -709,6 +755,7 @@ export type OutputStream = "stdout" | "stderr" | "pty";
 
 /** What was refused to a process, as far as that is known. */
 export interface Refusals {
+  /** One for each kind of attempt. */
   list: Refusal[];
   /** How many are not in the list. */
   more?: number | null;
@@ -720,7 +767,7 @@ export interface Refusals {
 }
 
 export interface Refusal {
-  /** Known: file, socket, network, program, limit, ceiling. */
+  /** What has refused it. Known: file, socket, network, program, limit, ceiling. */
   layer: "file" | "socket" | "network" | "program" | "limit" | "ceiling" | (string & {});
   /** Such as read, write, create, connect to, execute. */
   operation: string;
@@ -732,6 +779,7 @@ export interface Refusal {
   needs?: string | null;
   /** The path, host or request of `needs`. */
   at?: string | null;
+  /** How often. */
   times?: number | null;
   /** All of it in one line, for a model. */
   text: string;
@@ -740,7 +788,9 @@ export interface Refusal {
 export interface SignalParams {
   /** Another session of the caller's. Only with namedSessions. */
   sessionId?: string | null;
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The signal. */
   signal: Signal;
 }
 
@@ -750,6 +800,7 @@ export type Signal = "interrupt" | "hangup" | "quit" | "terminate" | "kill" | "u
 export interface TerminateParams {
   /** Another session of the caller's. Only with namedSessions. */
   sessionId?: string | null;
+  /** The process, by the id that the client has chosen. */
   processId: string;
 }
 
@@ -759,8 +810,11 @@ export interface TerminateResult {
 }
 
 export interface ResizeParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** Lines of the terminal. */
   rows: number;
+  /** Columns of the terminal. */
   cols: number;
 }
 
@@ -770,48 +824,72 @@ export interface ListParams {
 }
 
 export interface ListResult {
+  /** Those that run, and those that are kept. */
   processes: ListedProcess[];
 }
 
 /** A process that runs, or is kept. */
 export interface ListedProcess {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The program and its arguments. */
   argv: string[];
+  /** The number of the process on the agent's machine. */
   pid: number;
+  /** Whether it runs in a terminal. */
   tty: boolean;
+  /** Milliseconds since 1970. */
   startedAtMs: number;
+  /** Whether the process has exited. */
   exited: boolean;
+  /** 128 + n after signal n. null: it still runs. */
   exitCode: number | null;
+  /** Milliseconds since 1970. */
   exitedAtMs?: number;
+  /** Whether its output has ended, too. */
   closed: boolean;
+  /** The number of its next event. */
   nextSeq: number;
+  /** What confines the process. */
   sandboxLayers?: string[];
 }
 
 export interface OutputNotification {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The number of the event among those of the process. */
   seq: number;
+  /** What the bytes were written to. */
   stream: OutputStream;
+  /** The bytes. */
   chunk: string;
 }
 
 export interface ExitedNotification {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The number of the event among those of the process. */
   seq: number;
   /** 128 + n after signal n. */
   exitCode: number;
   /** The process may have failed because of its sandbox. Absent: false. */
   sandboxDenied?: boolean | null;
-  /** Only with refusals. */
+  /**
+   * What was refused to the process. Present if something is known, and the client wants it. Only
+   * with refusals.
+   */
   refusals?: Refusals | null;
 }
 
 export interface ClosedNotification {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The number of the event among those of the process. */
   seq: number;
 }
 
 export interface ExecApprovalParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
   /**
    * Of this question alone. A question that is asked again, after the client has come back, keeps
@@ -820,15 +898,19 @@ export interface ExecApprovalParams {
   approvalId: string;
   /** The command of `process/start`, or a program that it executes. Known: start, exec. */
   kind: "start" | "exec" | (string & {});
+  /** The program and its arguments. */
   argv: string[];
   /** argv is only the beginning of the command. Absent: false. */
   truncated?: boolean;
   /** The program; empty if there is none. */
   exe: string;
+  /** The working directory, a native path. */
   cwd: string;
   /** Absent for a process that was not started yet. */
   pid?: number | null;
+  /** The number of its parent. */
   ppid?: number | null;
+  /** Why it is asked, for people. */
   reason: string;
   /**
    * A list of {"prefixRuleMatch":{matchedPrefix, decision, resolvedProgram?, justification?}} and
@@ -839,6 +921,7 @@ export interface ExecApprovalParams {
   proposedPrefix?: string[] | null;
   /** The number of the last event of the process before the question. */
   afterSeq: number;
+  /** For how long the agent waits for the answer. */
   timeoutMs: number;
 }
 
@@ -853,31 +936,40 @@ export interface ExecApprovalAnswer {
 
 /** Accepts the command, and all commands of this process with the prefix. */
 export interface AcceptWithRule {
+  /** What is accepted. */
   acceptWithRule: CommandPrefix;
 }
 
 export interface CommandPrefix {
+  /** The beginning of an argv. */
   prefix: string[];
 }
 
 export interface ExecApprovalClosed {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** The question. */
   approvalId: string;
-  /** Known: timeout, terminated, exited, disconnected, policyChanged. */
+  /** Why. Known: timeout, terminated, exited, disconnected, policyChanged. */
   reason: "timeout" | "terminated" | "exited" | "disconnected" | "policyChanged" | (string & {});
 }
 
 export interface ExecDecision {
+  /** The process, by the id that the client has chosen. */
   processId: string;
   /** The question that was asked. */
   approvalId?: string | null;
+  /** The number of the process on the agent's machine. */
   pid?: number | null;
+  /** The number of its parent. */
   ppid?: number | null;
+  /** The program. */
   exe: string;
+  /** The program and its arguments. */
   argv: string[];
-  /** Known: allow, forbidden. */
+  /** What was decided. Known: allow, forbidden. */
   decision: "allow" | "forbidden" | (string & {});
-  /** Known: rule, heuristic, approval, memo. */
+  /** What has decided it. Known: rule, heuristic, approval, memo. */
   source: "rule" | "heuristic" | "approval" | "memo" | (string & {});
   /** FILE:LINE:COLUMN of the rule, or `client` for a rule of the client. */
   rule?: string | null;
@@ -887,6 +979,7 @@ export interface ExecDecision {
 
 /** What a request may do, whatever the agent may do. Without it the request is not confined. */
 export interface Sandbox {
+  /** What may be read, written and reached. */
   permissions: Permissions;
   /** What relative places are relative to. A process has its own `cwd` if this is absent. */
   cwd?: string | null;
@@ -910,8 +1003,9 @@ export interface Sandbox {
 
 /** What the places of a policy are relative to. */
 export interface PolicyContext {
+  /** Absent: that of the sandbox. */
   cwd?: string | null;
-  /** Absent: []. */
+  /** The folders that project_roots stands for. Absent: []. */
   workspaceRoots?: string[];
 }
 
@@ -920,19 +1014,25 @@ export type Permissions = ManagedPermissions | ExternalPermissions | DisabledPer
 
 /** The agent enforces the rules. */
 export interface ManagedPermissions {
+  /** Says which of the records this is. */
   type: "managed";
+  /** What may be read and written. */
   file_system: FileSystemRules;
+  /** Whether processes have a network. */
   network: NetworkAccess;
 }
 
 /** Somebody else confines the files. */
 export interface ExternalPermissions {
+  /** Says which of the records this is. */
   type: "external";
+  /** Whether processes have a network. */
   network: NetworkAccess;
 }
 
 /** No limits. */
 export interface DisabledPermissions {
+  /** Says which of the records this is. */
   type: "disabled";
 }
 
@@ -942,13 +1042,16 @@ export type FileSystemRules = RestrictedFiles | UnrestrictedFiles;
 
 /** Only what an entry allows. The entry with the longest path decides. */
 export interface RestrictedFiles {
+  /** Says which of the records this is. */
   type: "restricted";
+  /** Places and their access. What no entry covers is hidden. */
   entries: SandboxEntry[];
   /** How many levels deep patterns are looked for. */
   glob_scan_max_depth?: number | null;
 }
 
 export interface UnrestrictedFiles {
+  /** Says which of the records this is. */
   type: "unrestricted";
 }
 
@@ -956,6 +1059,7 @@ export type SandboxEntry = PlaceEntry | NamedEntry;
 
 /** Gives a place an access. */
 export interface PlaceEntry {
+  /** The place. */
   path: SandboxPath;
   /** deny and none are the same. */
   access: "read" | "write" | "deny" | "none";
@@ -965,26 +1069,34 @@ export interface PlaceEntry {
 
 /** Lets a UNIX socket be connected to, or a device be used. */
 export interface NamedEntry {
+  /** The socket or device. */
   path: NamedObject;
+  /** Only write. */
   access: "write";
+  /** skip: an entry whose path does not exist adds nothing. */
   missing_path_behavior?: "skip" | null;
 }
 
 export type SandboxPath = PathPlace | PatternPlace | SpecialPath;
 
 export interface PathPlace {
+  /** Says which of the records this is. */
   type: "path";
+  /** With everything below it. */
   path: string;
 }
 
 export interface PatternPlace {
+  /** Says which of the records this is. */
   type: "glob_pattern";
   /** Such as **\/*.env. Patterns are only for deny. */
   pattern: string;
 }
 
 export interface SpecialPath {
+  /** Says which of the records this is. */
   type: "special";
+  /** Which place. */
   value: SpecialPlace;
 }
 
@@ -992,10 +1104,15 @@ export type SpecialPlace = PlainPlace | ProjectRoots | UnknownPlace;
 
 /** A place that depends on the request. */
 export interface PlainPlace {
+  /**
+   * root is everything, minimal what most programs need, tmpdir the folder in TMPDIR, slash_tmp
+   * /tmp.
+   */
   kind: "root" | "minimal" | "current_working_directory" | "tmpdir" | "slash_tmp";
 }
 
 export interface ProjectRoots {
+  /** Says which of the records this is. */
   kind: "project_roots";
   /** A path below each root. */
   subpath?: string | null;
@@ -1003,24 +1120,30 @@ export interface ProjectRoots {
 
 /** A place that the agent does not know adds nothing. */
 export interface UnknownPlace {
+  /** Says which of the records this is. */
   kind: "unknown";
+  /** Its name. */
   path: string;
+  /** A path below it. */
   subpath?: string | null;
 }
 
 export interface NamedObject {
   /** Only with the flags sandboxUnixSockets and sandboxDevices. */
   type: "unix_socket" | "device";
+  /** Where it is. */
   path: string;
 }
 
 /** A proxy for one process. */
 export interface NetworkProxy {
+  /** What it lets through. */
   proxy: ProxyParams;
   /** For telemetry only. Absent: {}. */
   auditMetadata?: AuditMetadata;
   /** Goes into the placeholders of credentials. */
   environmentId?: string | null;
+  /** For telemetry only. */
   executionId?: string | null;
   /**
    * Ask the client about hosts that `domains` does not decide, and wait that long. Absent: refuse
@@ -1040,6 +1163,7 @@ export interface ProxyParams {
    * networkProxyTransparentTcp.
    */
   transparentTcp?: boolean;
+  /** Accepted, but UDP does not work. */
   enableSocks5Udp: boolean;
   /** Let the proxy go through a proxy of the agent's environment. */
   allowUpstreamProxy: boolean;
@@ -1051,6 +1175,7 @@ export interface ProxyParams {
    * Patterns of hosts, or with networkRequestRules of requests, and what is decided about them.
    */
   domains?: { [key: string]: "none" | "allow" | "deny" } | null;
+  /** Paths of UNIX sockets. They count only where the operator of the agent says so. */
   unixSockets?: { [key: string]: "allow" | "deny" } | null;
   /** Treat local and private addresses as any other. */
   allowLocalBinding: boolean;
@@ -1064,7 +1189,10 @@ export interface ProxyParams {
    * Absent: false. Only with credentialMasking.
    */
   credentialMasking?: boolean;
-  /** Absent: {}. Only with credentialMaskingCustomProviders. */
+  /**
+   * More credentials to mask, by a name of yours. Absent: {}. Only with
+   * credentialMaskingCustomProviders.
+   */
   credentialProviders?: { [key: string]: CredentialProvider };
 }
 
@@ -1074,48 +1202,68 @@ export interface CredentialProvider {
   env?: string[];
   /** Regular expressions of the value. */
   patterns?: string[];
+  /** Where the credential may go. */
   url_prefixes?: string[];
   /** A variable that holds a URL prefix. */
   url_prefix_from_env?: string | null;
+  /** How it is sent. Absent or empty: bearer. */
   auth?: ("bearer" | "token" | "basic" | "header")[];
+  /** The header that has it, for auth header. */
   header?: string | null;
+  /** What stands before it in the header. */
   prefix?: string | null;
 }
 
 export interface AuditMetadata {
+  /** Any text. */
   conversationId?: string | null;
+  /** Any text. */
   appVersion?: string | null;
+  /** Any text. */
   userAccountId?: string | null;
+  /** Any text. */
   authMode?: string | null;
+  /** Any text. */
   originator?: string | null;
+  /** Any text. */
   userEmail?: string | null;
+  /** Any text. */
   terminalType?: string | null;
+  /** Any text. */
   model?: string | null;
+  /** Any text. */
   slug?: string | null;
 }
 
 /** For the sandbox of another system. Checked, but without effect on Linux. */
 export interface ManagedNetwork {
+  /** Ports that may be reached. */
   loopbackPorts?: number[];
-  /** Absent: false. */
+  /** Listeners are allowed. Absent: false. */
   allowLocalBinding?: boolean;
+  /** Paths of sockets. */
   allowUnixSockets?: string[];
-  /** Absent: false. */
+  /** All sockets are allowed. Absent: false. */
   dangerouslyAllowAllUnixSockets?: boolean;
   /** Needs the same in `networkProxy.proxy`. Absent: false. */
   transparentTcp?: boolean;
 }
 
 export interface PolicyRequestParams {
+  /** The process, by the id that the client has chosen. */
   processId: string;
+  /** Where the process wants to go. */
   request: PolicyRequest;
 }
 
 export interface PolicyRequest {
-  /** Known: http, https_connect, socks5_tcp, socks5_udp. */
+  /**
+   * How the process reaches for the host. Known: http, https_connect, socks5_tcp, socks5_udp.
+   */
   protocol: "http" | "https_connect" | "socks5_tcp" | "socks5_udp" | (string & {});
   /** A name or an address, never a URL. */
   host: string;
+  /** The port. */
   port: number;
   /**
    * Of an HTTP request, if the start of the process had a rule about requests. Only with
@@ -1127,12 +1275,14 @@ export interface PolicyRequest {
 }
 
 export interface PolicyAnswer {
+  /** The answer. */
   decision: PolicyChoice;
 }
 
 export type PolicyChoice = AllowChoice | RefuseChoice;
 
 export interface AllowChoice {
+  /** Says which of the records this is. */
   type: "allow";
 }
 
@@ -1144,23 +1294,29 @@ export interface RefuseChoice {
 }
 
 export interface PolicyDecision {
+  /** The process, by the id that the client has chosen. */
   processId: string;
   /** UTC, with milliseconds. */
   timestamp: string;
-  /** Known: domain, non_domain. */
+  /** What was judged. Known: domain, non_domain. */
   scope: "domain" | "non_domain" | (string & {});
-  /** Known: allow, deny, ask. */
+  /** The outcome. Known: allow, deny, ask. */
   decision: "allow" | "deny" | "ask" | (string & {});
-  /** Known: baseline_policy, decider, mode_guard, proxy_state. */
+  /** What has decided. Known: baseline_policy, decider, mode_guard, proxy_state. */
   source: "baseline_policy" | "decider" | "mode_guard" | "proxy_state" | (string & {});
+  /** A word for why, or the text of the client. */
   reason: string;
-  /** Known: http, https_connect, socks5_tcp, socks5_udp. */
+  /**
+   * How the process reaches for the host. Known: http, https_connect, socks5_tcp, socks5_udp.
+   */
   protocol: "http" | "https_connect" | "socks5_tcp" | "socks5_udp" | (string & {});
+  /** A name or an address. */
   host: string;
+  /** The port. */
   port: number;
   /** The HTTP method, CONNECT for a tunnel. Absent for SOCKS. */
   method?: string | null;
-  /** Only with networkRequestRules. */
+  /** Of an HTTP request, without its query. Only with networkRequestRules. */
   path?: string | null;
   /** The process's end of its connection to the proxy. */
   client: string;
@@ -1169,15 +1325,17 @@ export interface PolicyDecision {
 }
 
 export interface HTTPRequestParams {
+  /** Any token, such as GET. */
   method: string;
   /** An absolute http or https URL. */
   url: string;
-  /** Absent: []. */
+  /** In this order. Absent: []. */
   headers?: HTTPHeader[];
+  /** The body. */
   bodyBase64?: string | null;
   /** For headers and body. Absent: no limit. */
   timeoutMs?: number | null;
-  /** Absent: "follow". */
+  /** follow: up to 10 redirects. stop: the redirect is the result. Absent: "follow". */
   redirectPolicy?: "follow" | "stop";
   /** The client's choice. The pieces of a stream have it. */
   requestId: string;
@@ -1186,6 +1344,7 @@ export interface HTTPRequestParams {
 }
 
 export interface HTTPResponse {
+  /** The HTTP status. */
   status: number;
   /** Names are in lower case. */
   headers: HTTPHeader[];
@@ -1194,7 +1353,9 @@ export interface HTTPResponse {
 }
 
 export interface HTTPHeader {
+  /** The name. */
   name: string;
+  /** The value. */
   value: string;
   /**
    * Only in a request: a variable of the agent's whose content is put behind `value`. Only with
@@ -1204,46 +1365,59 @@ export interface HTTPHeader {
 }
 
 export interface HTTPBodyDelta {
+  /** The id that the client has chosen. */
   requestId: string;
   /** From 1. */
   seq: number;
+  /** The bytes. */
   deltaBase64: string;
+  /** It is the last piece. */
   done: boolean;
   /** Why the body has ended early. */
   error?: string | null;
 }
 
 export interface WriteFileParams {
+  /** The file. */
   path: string;
+  /** The new content. */
   dataBase64: string;
   /** false: refuse links anywhere in the path. Absent: true. */
   followSymlinks?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
 /** The path of a request. */
 export interface PathParams {
+  /** A file or directory on the agent's machine. */
   path: string;
   /** false: refuse links anywhere in the path. Absent: true. */
   followSymlinks?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
 export interface ReadFileResult {
+  /** The content. */
   dataBase64: string;
 }
 
 export interface CreateDirectoryParams {
+  /** The directory. */
   path: string;
   /** Make its parents too. What exists is no error then. Absent: true. */
   recursive?: boolean | null;
-  /** Absent: true. */
+  /** false: refuse links anywhere in the path. Absent: true. */
   followSymlinks?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
 export interface FileMetadata {
+  /** It is a directory. */
   isDirectory: boolean;
+  /** It is a regular file. */
   isFile: boolean;
   /** About the path itself. */
   isSymlink: boolean;
@@ -1251,14 +1425,17 @@ export interface FileMetadata {
   size: number;
   /** Milliseconds since 1970. 0: not known. */
   createdAtMs: number;
+  /** Milliseconds since 1970. */
   modifiedAtMs: number;
 }
 
 export interface CanonicalizeResult {
+  /** Without links and dots. */
   path: string;
 }
 
 export interface ReadDirectoryResult {
+  /** The names in the directory. */
   entries: DirectoryEntry[];
 }
 
@@ -1267,12 +1444,16 @@ export interface DirectoryEntry {
   fileName: string;
   /** Of a link's target. */
   isDirectory: boolean;
+  /** Of a link's target: a regular file. */
   isFile: boolean;
 }
 
 export interface WalkParams {
+  /** A file or directory on the agent's machine. */
   path: string;
+  /** Bounds of the walk. */
   options: WalkOptions;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
@@ -1283,12 +1464,14 @@ export interface WalkOptions {
   maxDirectories: number;
   /** 1 to 50,000. */
   maxEntries: number;
+  /** Enter directories behind links, each once. */
   followDirectorySymlinks: boolean;
   /** List directories whose name begins with a dot, but do not enter them. Absent: false. */
   pruneHiddenDirectories?: boolean;
 }
 
 export interface WalkResult {
+  /** Files and directories, without the root. */
   entries: WalkEntry[];
   /** What could not be read. */
   errors: WalkError[];
@@ -1297,38 +1480,51 @@ export interface WalkResult {
 }
 
 export interface WalkEntry {
+  /** A file or directory on the agent's machine. */
   path: string;
+  /** What it is. */
   kind: "file" | "directory";
 }
 
 export interface WalkError {
+  /** A file or directory on the agent's machine. */
   path: string;
+  /** Why it could not be read. */
   message: string;
 }
 
 export interface RemoveParams {
+  /** A file or directory on the agent's machine. */
   path: string;
-  /** Absent: true. */
+  /** Remove a directory with all below it. Absent: true. */
   recursive?: boolean | null;
   /** A path that does not exist is no error. Absent: true. */
   force?: boolean | null;
-  /** Absent: true. */
+  /** false: refuse links anywhere in the path. Absent: true. */
   followSymlinks?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
 export interface CopyParams {
+  /** What is copied. */
   sourcePath: string;
+  /** What is made of it. */
   destinationPath: string;
+  /** Copy a directory with all below it. */
   recursive: boolean;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
 export interface RenameParams {
+  /** What is moved. */
   sourcePath: string;
+  /** Where it is then. */
   destinationPath: string;
   /** Replace what is at the destination. Absent: true. */
   replace?: boolean;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
@@ -1339,6 +1535,7 @@ export interface ApplyPatchParams {
   cwd: string;
   /** Change nothing, and answer with a diff. Absent: false. */
   dryRun?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
@@ -1352,7 +1549,9 @@ export interface ApplyPatchResult {
 }
 
 export interface PatchedFile {
+  /** What happened to it. */
   kind: "added" | "updated" | "deleted";
+  /** A file or directory on the agent's machine. */
   path: string;
   /** The old path of a file that was moved. */
   from?: string;
@@ -1361,35 +1560,45 @@ export interface PatchedFile {
 export interface OpenParams {
   /** Up to 32 bytes. */
   handleId: string;
+  /** A file or directory on the agent's machine. */
   path: string;
   /**
    * replace: make the file, or empty it. Only servers with fileWriteStreaming know it. Absent:
    * "read".
    */
   mode?: "read" | "replace";
-  /** Only with sandboxedFileStreaming. */
+  /**
+   * What the request may do. Without it the request is not confined. Only with
+   * sandboxedFileStreaming.
+   */
   sandbox?: Sandbox | null;
 }
 
 export interface HandleParams {
+  /** The handle, by the id that the client has chosen. */
   handleId: string;
 }
 
 export interface WriteBlockParams {
+  /** The handle, by the id that the client has chosen. */
   handleId: string;
+  /** Where it begins in the file. */
   offset: number;
   /** 1 to 1,048,576 bytes (-32600). */
   chunk: string;
 }
 
 export interface ReadBlockParams {
+  /** The handle, by the id that the client has chosen. */
   handleId: string;
+  /** Where it begins in the file. */
   offset: number;
   /** 1 to 1,048,576 (-32600). */
   len: number;
 }
 
 export interface ReadBlockResult {
+  /** The bytes. */
   chunk: string;
   /** The chunk is shorter than was asked for. */
   eof: boolean;
@@ -1402,6 +1611,7 @@ export interface WatchMissingParams {
   missing: string[];
   /** A path that exists: the watch also fires when it changes. */
   present?: string | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
@@ -1411,15 +1621,18 @@ export interface WatchMissingResult {
 }
 
 export interface MissingChangedNotification {
+  /** The watch, by the id that the client has chosen. */
   watchId: number;
 }
 
 export interface WatchParams {
   /** The client's choice, unique among the watches of the connection. */
   watchId: string;
+  /** A file or directory on the agent's machine. */
   path: string;
   /** With all directories below. Absent: false. */
   recursive?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
 
@@ -1429,11 +1642,14 @@ export interface WatchResult {
 }
 
 export interface UnwatchParams {
+  /** The watch, by the id that the client has chosen. */
   watchId: string;
 }
 
 export interface ChangedNotification {
+  /** The watch, by the id that the client has chosen. */
   watchId: string;
+  /** In the order in which it happened. */
   changes: FileChange[];
   /** More has changed: look at all of the tree. Absent: false. */
   overflow?: boolean | null;
@@ -1442,6 +1658,7 @@ export interface ChangedNotification {
 export type FileChange = PathChange | PathRenamed;
 
 export interface PathChange {
+  /** A file or directory on the agent's machine. */
   path: string;
   /**
    * created: what was there is gone, with all below it. modified: content, mode, owner or times.
@@ -1450,7 +1667,9 @@ export interface PathChange {
 }
 
 export interface PathRenamed {
+  /** Where it is now. */
   path: string;
+  /** Says which of the records this is. */
   kind: "renamed";
   /** Where it was, with all below it. */
   from: string;
@@ -1473,9 +1692,11 @@ export interface SocketOpenParams {
 export type SocketId = string;
 
 export interface SocketWriteParams {
+  /** The socket, by the id that the client has chosen. */
   socketId: SocketId;
   /** How many bytes were sent before. The agent takes no byte twice. */
   offset: number;
+  /** The bytes. */
   chunk: string;
   /** Nothing follows. Absent: false. */
   eof?: boolean | null;
@@ -1487,19 +1708,23 @@ export interface SocketReceived {
 }
 
 export interface SocketReceivedParams {
+  /** The socket, by the id that the client has chosen. */
   socketId: SocketId;
   /** How many bytes the client has in all. */
   received: number;
 }
 
 export interface SocketParams {
+  /** The socket, by the id that the client has chosen. */
   socketId: SocketId;
 }
 
 export interface SocketData {
+  /** The socket, by the id that the client has chosen. */
   socketId: string;
   /** How many bytes came before. */
   offset: number;
+  /** The bytes. */
   chunk: string;
   /** Nothing more comes. Absent: false. */
   eof?: boolean | null;
@@ -1515,66 +1740,101 @@ export interface DiscoverRootsParams {
 export interface CapabilityRoot {
   /** The client's choice. The answer repeats it. */
   id: string;
+  /** The folder. */
   path: string;
-  /** Only with capabilityDiscoverySandbox. */
+  /**
+   * What the request may do. Without it the request is not confined. Only with
+   * capabilityDiscoverySandbox.
+   */
   sandbox?: Sandbox | null;
 }
 
 /** In the order of the request. */
 export interface DiscoverRootsResult {
+  /** One for each root. */
   roots: DiscoveredRoot[];
 }
 
 /** The files of one folder, as they are. With an error there is nothing else. */
 export interface DiscoveredRoot {
+  /** That of the request. */
   id: string;
   /** As it was sent. */
   path: string;
+  /** null: the folder is no plugin. */
   plugin: PluginFiles | null;
+  /** The skills below it. */
   skills: SkillFiles[];
+  /** Manifests that give skills a namespace. */
   namespaceManifests: DiscoveredFile[];
+  /** What could not be read, and why. */
   warnings: string[];
+  /** Why nothing could be read. */
   error: string | null;
 }
 
 export interface DiscoveredFile {
+  /** Where it is. */
   path: string;
+  /** Its text. */
   contents: string;
 }
 
 /** The manifest of a plugin, and the files that it names. */
 export interface PluginFiles {
+  /** plugin.json. */
   manifest: DiscoveredFile;
+  /** The MCP servers that it names. */
   mcpConfig: DiscoveredFile | null;
+  /** The apps that it names. */
   appsConfig: DiscoveredFile | null;
 }
 
 /** A SKILL.md and its openai.yaml. */
 export interface SkillFiles {
+  /** SKILL.md. */
   instructions: DiscoveredFile;
+  /** openai.yaml. */
   metadata: DiscoveredFile | null;
 }
 
 export interface DiscoverInstalledParams {
+  /** Needed, but without effect. */
   cwd: string;
   /** Unlike elsewhere, it needs a `cwd`. */
   sandbox?: Sandbox | null;
+  /**
+   * Tell what is passed over, too. Without effect if there is a sandbox. Other servers ignore it.
+   * Absent: false.
+   */
+  details?: boolean;
 }
 
 export interface DiscoverInstalledResult {
+  /** Plugins with their skills. */
   plugins: InstalledPlugin[];
   /** Of no plugin. */
   skills: InstalledSkill[];
+  /** What could not be read, and why. */
   warnings: string[];
+  /** PATH: CAUSE of what is passed over. */
+  details?: string[];
 }
 
 export interface InstalledPlugin {
+  /** NAME@MARKETPLACE. */
   id: string;
+  /** For people. */
   displayName: string;
+  /** Its id where it comes from. */
   remotePluginId: string | null;
+  /** Its version. */
   version: string;
+  /** Its folder. */
   root: string;
+  /** Its files. */
   files: PluginFiles;
+  /** Its skills. */
   skills: InstalledSkill[];
 }
 
@@ -1582,35 +1842,52 @@ export interface InstalledPlugin {
 export interface InstalledSkill {
   /** NAMESPACE:NAME where there is a namespace. */
   name: string;
+  /** What the skill is for. */
   description: string;
+  /** The same for people, if there is one. */
   shortDescription: string | null;
+  /** Its SKILL.md. */
   path: string;
   /** Where a skill of no plugin was found. */
   discoveryRoot?: DiscoveryRoot;
+  /** What it needs. */
   dependencies: SkillDependencies | null;
+  /** Where it may be used. */
   policy: SkillPolicy | null;
 }
 
 export interface DiscoveryRoot {
+  /** Which of the places. */
   id: string;
+  /** The folder. */
   path: string;
 }
 
 export interface SkillDependencies {
+  /** Tools that the skill needs. */
   tools: SkillTool[];
 }
 
 export interface SkillTool {
+  /** The kind of tool, such as mcp. */
   type: string;
+  /** Its name. */
   value: string;
+  /** What it is for. */
   description: string | null;
+  /** How an MCP server is reached. */
   transport: string | null;
+  /** The command that starts it. */
   command: string | null;
+  /** Where it is. */
   url: string | null;
+  /** The port for the answer of a sign-in. */
   oauthCallbackPort: number | null;
 }
 
 export interface SkillPolicy {
+  /** Whether a model may use it without being asked. */
   allowImplicitInvocation: boolean | null;
+  /** Products that may use it. */
   products: string[];
 }

@@ -2,18 +2,21 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { folder, home, serve } from "./rig.js";
+import { folder, home, repository, serve } from "./rig.js";
 
 const run = promisify(execFile);
 
 test("an empty folder, without a network", { timeout: 240_000 }, async (t) => {
-  const [dir, packed, again] = [folder(t), folder(t), folder(t)];
+  const [dir, source, packed, again] = [folder(t), folder(t), folder(t), folder(t)];
+  // Not here, because npm pack builds the package, which other tests use meanwhile. npm test has built it.
+  for (const name of ["dist", "package.json", "README.md"]) cpSync(join(home, name), join(source, name), { recursive: true });
+  cpSync(join(repository, "LICENSE"), join(source, "LICENSE"));
   const pack = async (to: string): Promise<{ filename: string; shasum: string; files: { path: string }[] }> => {
-    const { stdout } = await run("npm", ["pack", "--json", "--pack-destination", to], { cwd: home });
+    const { stdout } = await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", to], { cwd: source });
     return (JSON.parse(stdout) as [{ filename: string; shasum: string; files: { path: string }[] }])[0];
   };
   const one = await pack(packed);
