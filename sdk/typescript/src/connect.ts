@@ -7,7 +7,7 @@ import { printable, toText } from "./text.js";
 /** What this package needs of a WebSocket. The global one has it, and that of the package ws. */
 export interface WebSocketLike {
   binaryType: string;
-  send(message: string): void;
+  send(message: string | Uint8Array): void;
   close(): void;
   addEventListener(type: "open" | "close" | "error" | "message", listener: (event: never) => void): void;
   /** Those of the package ws, with which the server waits while output is not read. */

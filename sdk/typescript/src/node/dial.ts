@@ -8,7 +8,7 @@ import { ConnectError, messageOf, UsageError } from "../errors.js";
 import { printable } from "../text.js";
 import type { TLSFiles } from "./contexts.js";
 import { checkSocket, readSecret } from "./trust.js";
-import { upgrade } from "./websocket.js";
+import { upgrade, type SocketChannel, type SocketEvents } from "./websocket.js";
 
 /** How large a file with certificates or a key may be. */
 const maxCertificates = 1 << 20;
@@ -28,18 +28,24 @@ export interface URLOptions extends ConnectOptions {
 export function urlDial(url: string, options: URLOptions, exposed = false): Dial {
   return async (events, signal) => {
     const headers = await headersOf(options);
-    const target = checkURL(url, !exposed && Object.keys(headers).length > 0);
-    const warn = options.warn ?? console.warn;
-    const tls = target.protocol === "wss:" ? await tlsOptions(options.tls ?? {}, target.hostname, warn) : undefined;
-    if (tls === undefined && Object.values(options.tls ?? {}).some((file) => file !== undefined)) {
-      throw new ConnectError("files of TLS need a URL with wss://", true);
-    }
-    const port = Number(target.port) || (tls === undefined ? 80 : 443);
-    const host = target.hostname.replace(/^\[|\]$/g, "");
-    const plain = await connectThrough(target, host, port, signal);
-    const stream = tls === undefined ? plain : await secure(plain, tls, signal);
-    return upgrade(stream, { host: target.host, path: target.pathname + target.search, headers }, events, signal);
+    return openURL(checkURL(url, !exposed && Object.keys(headers).length > 0), headers, options, events, signal);
   };
+}
+
+/** Opens a WebSocket to a URL that was checked. */
+export async function openURL(
+  target: URL, headers: Readonly<Record<string, string>>, options: Pick<URLOptions, "tls" | "warn">, events: SocketEvents, signal: AbortSignal,
+): Promise<SocketChannel> {
+  const warn = options.warn ?? console.warn;
+  const tls = target.protocol === "wss:" ? await tlsOptions(options.tls ?? {}, target.hostname, warn) : undefined;
+  if (tls === undefined && Object.values(options.tls ?? {}).some((file) => file !== undefined)) {
+    throw new ConnectError("files of TLS need a URL with wss://", true);
+  }
+  const port = Number(target.port) || (tls === undefined ? 80 : 443);
+  const host = target.hostname.replace(/^\[|\]$/g, "");
+  const plain = await connectThrough(target, host, port, signal);
+  const stream = tls === undefined ? plain : await secure(plain, tls, signal);
+  return upgrade(stream, { host: target.host, path: target.pathname + target.search, headers }, events, signal);
 }
 
 /** Dials a UNIX socket of this machine, whose server must be of this user or root, or of whom they gave the folder. */

@@ -19,6 +19,7 @@ export * from "../index.js";
 export type { CommandTarget } from "./command.js";
 export { CopyError } from "./copy.js";
 export type { CopyOptions } from "./copy.js";
+export { webSocket } from "./factory.js";
 export type { TLSFiles } from "./contexts.js";
 export type { URLOptions } from "./dial.js";
 export type { Forward, ForwardOptions } from "./forward.js";

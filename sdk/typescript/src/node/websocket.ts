@@ -31,13 +31,23 @@ const opClose = 8;
 const opPing = 9;
 const opPong = 10;
 
+/** What a WebSocket tells. Without `bytes` a binary message is an error. */
+export interface SocketEvents extends ChannelEvents {
+  bytes?(content: Uint8Array): void;
+}
+
+/** A channel that also sends binary messages. */
+export interface SocketChannel extends Channel {
+  sendBytes(content: Uint8Array): void;
+}
+
 /** Opens a WebSocket over a stream that is connected. It takes the stream over. */
 export function upgrade(
   stream: Socket,
   target: { host: string; path: string; headers: Readonly<Record<string, string>> },
-  events: ChannelEvents,
+  events: SocketEvents,
   signal: AbortSignal,
-): Promise<Channel> {
+): Promise<SocketChannel> {
   return new Promise((resolve, reject) => {
     const key = randomFillSync(Buffer.allocUnsafe(16)).toString("base64");
     let head = Buffer.alloc(0);
@@ -102,11 +112,11 @@ export function upgrade(
   });
 }
 
-class WebSocketChannel implements Channel {
+class WebSocketChannel implements SocketChannel {
   readonly watched = true;
 
   readonly #stream: Socket;
-  readonly #events: ChannelEvents;
+  readonly #events: SocketEvents;
   readonly #timer: ReturnType<typeof setInterval>;
   #heard = performance.now();
   #chunks: Buffer[] = []; // what came and was not read yet
@@ -121,7 +131,7 @@ class WebSocketChannel implements Channel {
   #masks = Buffer.allocUnsafe(0);
   #masksAt = 0;
 
-  constructor(stream: Socket, events: ChannelEvents) {
+  constructor(stream: Socket, events: SocketEvents) {
     this.#stream = stream;
     this.#events = events;
     stream.setNoDelay(true);
@@ -134,10 +144,18 @@ class WebSocketChannel implements Channel {
 
   send(message: string): void {
     if (this.#closed) throw new Error("the WebSocket is closed");
-    const content = Buffer.from(message, "utf8");
+    this.#send(opText, Buffer.from(message, "utf8"));
+  }
+
+  sendBytes(content: Uint8Array): void {
+    if (this.#closed) throw new Error("the WebSocket is closed");
+    this.#send(opBinary, Buffer.from(content)); // a copy, because it is masked in place
+  }
+
+  #send(kind: number, content: Buffer): void {
     for (let at = 0; at === 0 || at < content.length; at += maxFrame) {
       const last = at + maxFrame >= content.length;
-      this.#frame((at === 0 ? opText : 0) | (last ? 0x80 : 0), content.subarray(at, at + maxFrame));
+      this.#frame((at === 0 ? kind : 0) | (last ? 0x80 : 0), content.subarray(at, at + maxFrame));
     }
   }
 
@@ -314,6 +332,10 @@ class WebSocketChannel implements Channel {
   }
 
   #message(kind: number, content: Buffer): void {
+    if (kind === opBinary && this.#events.bytes !== undefined) {
+      this.#events.bytes(content);
+      return;
+    }
     if (kind !== opText) throw new ProtocolError("the server sent a message that is no text");
     if (isAscii(content)) this.#events.message(content.toString("latin1")); // which is faster
     else if (isUtf8(content)) this.#events.message(content.toString("utf8"));
