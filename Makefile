@@ -74,8 +74,8 @@ man: build ## write the man pages of both programs to bin/man (needs help2man)
 	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry
 
 .PHONY: sdk-typescript
-sdk-typescript: build-agent ## build the SDK for TypeScript, and run its tests on bin/agent (needs npm)
-	cd sdk/typescript && npm ci --no-audit --no-fund && AGENT_PROGRAM=$(abspath $(BIN))/agent npm test
+sdk-typescript: build ## build the SDK for TypeScript, and run its tests on our programs (needs npm)
+	cd sdk/typescript && npm ci --no-audit --no-fund && AGENT_PROGRAM=$(abspath $(BIN))/agent REGISTRY_PROGRAM=$(abspath $(BIN))/registry npm test
 
 .PHONY: flags
 flags: build ## write docs/flags.md, the reference of all flags

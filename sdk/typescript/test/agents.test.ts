@@ -61,7 +61,7 @@ test("contexts, tokens and variables are found as the program finds them", { tim
     await works(host, { token: async () => "t0p-s3cret" });
     await assert.rejects(connect({ context: "none" }, options), { code: "CONNECT", status: 401, final: true, message: /status 401: missing websocket bearer token/ });
     await assert.rejects(connect({ context: "no" }, options), { code: "USAGE", message: /context no is not in .*config.toml, which has command, far, file, none/ });
-    await assert.rejects(connect({ context: "far" }, options), { code: "USAGE", message: /names a registry/ });
+    await assert.rejects(connect({ context: "far" }, options), { code: "USAGE", message: /context far has no token/ });
     await environment({ AGENT_CONTEXT: "command" }, () => works());
     await environment({ AGENT_URL: url, AGENT_TOKEN_FILE: token }, () => works());
     await environment({ AGENT_URL: url }, () => assert.rejects(connect(undefined, options), { status: 401 }));

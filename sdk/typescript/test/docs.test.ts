@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { before, describe, test } from "node:test";
-import { folder, home, repository, serve } from "./rig.js";
+import { folder, home, registryProgram, repository, serve, site } from "./rig.js";
 
 const run = promisify(execFile);
 const page = readFileSync(join(repository, "docs/sdk/typescript.md"), "utf8");
@@ -54,9 +54,16 @@ describe("docs/sdk/typescript.md", { concurrency: 4 }, () => {
         t.skip("this version of Node has no global WebSocket");
         return;
       }
-      const { url } = await serve(t);
+      const far = name === "Behind a registry";
+      if (far && !existsSync(registryProgram)) {
+        t.skip("there is no program registry");
+        return;
+      }
+      const behind = far ? await site(t) : undefined;
+      const url = behind === undefined ? (await serve(t)).url : "";
       const config = join(folder(t), "config.toml");
-      const env = { ...process.env, AGENT_URL: url, AGENT_CONFIG: config, NO_COLOR: "1" };
+      const registry = behind === undefined ? {} : { REGISTRY: behind.registry, HARNESS_KEY: behind.harness };
+      const env = { ...process.env, AGENT_URL: url, AGENT_CONFIG: config, NO_COLOR: "1", ...registry };
       const { stdout } = await run(process.execPath, [join(dir, "out", `block${i}.js`)], { env, timeout: 100_000 }).catch(said);
       assert.equal(stdout, output);
       assert.equal(existsSync(config), false);

@@ -1,18 +1,17 @@
 /** Agents behind a registry: the vectors of the protocol, and a real registry with a real agent. */
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn, type ChildProcess } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { AgentError } from "../src/index.js";
-import { webSocket } from "../src/node/index.js";
+import { connect as connectNode, webSocket } from "../src/node/index.js";
 import { decodeFrame, encodeFrame, type Body } from "../src/relay/frame.js";
 import { connect } from "../src/relay/index.js";
 import { Handshake, makeKeys, prologueOf, type Keys } from "../src/relay/noise.js";
-import { folder, program, Proxy, repository, type Ends } from "./rig.js";
+import { folder, program, Proxy, registryProgram, repository, site } from "./rig.js";
 
-const registryProgram = process.env["REGISTRY_PROGRAM"] ?? join(repository, "bin/registry");
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"));
 const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 const vector = <T>(path: string): T => JSON.parse(readFileSync(join(repository, "internal/relay", path), "utf8")) as T;
@@ -71,34 +70,6 @@ test("frames are those of the vectors, and what is malformed is refused", () => 
   }
 });
 
-/** Starts a registry, and an agent behind it. */
-async function site(t: Ends): Promise<{ registry: string; executor: string; harness: string }> {
-  const dir = folder(t);
-  const env = { ...process.env, REGISTRY_DATA: join(dir, "data") };
-  const key = (role: string): string => execFileSync(registryProgram, ["keys", "create", "--role", role, "--environment", "build-*"], { env, encoding: "utf8" }).trim();
-  const [executor, harness] = [key("executor"), key("harness")];
-  const children: ChildProcess[] = [spawn(registryProgram, ["--listen", "127.0.0.1:0"], { env, stdio: ["ignore", "pipe", "pipe"] })];
-  t.after(async () => {
-    for (const child of children.reverse()) {
-      const exit = new Promise((resolve) => child.on("exit", resolve));
-      if (child.exitCode === null && child.kill("SIGTERM")) await exit;
-    }
-  });
-  const registry = await new Promise<string>((resolve, reject) => {
-    let text = "";
-    const look = (piece: Buffer): void => {
-      text += piece.toString();
-      const found = /https?:\/\/127\.0\.0\.1:\d+|127\.0\.0\.1:\d+/.exec(text)?.[0];
-      if (found !== undefined) resolve(found.startsWith("http") ? found : `http://${found}`);
-    };
-    children[0]?.stdout?.on("data", look);
-    children[0]?.stderr?.on("data", look);
-    children[0]?.on("exit", () => reject(new Error(text)));
-  });
-  children.push(spawn(program, ["--remote", registry, "--environment-id", "build-1"], { cwd: dir, env: { ...process.env, CODEX_API_KEY: executor }, stdio: "ignore" }));
-  return { registry, executor, harness };
-}
-
 test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {
   const { registry, harness } = await site(t);
   const target = { registry, environmentId: "build-1", token: harness };
@@ -132,6 +103,25 @@ test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registr
   const begun = performance.now();
   await assert.rejects(connect({ ...target, environmentId: "build-2" }, { webSocket, connectTimeoutMs: 1500 }), (error: AgentError) => error.code === "CONNECT" && error.retryable);
   assert.ok(performance.now() - begun < 10_000);
+});
+
+test("registries of contexts and variables", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {
+  const { registry, harness } = await site(t);
+  const dir = folder(t);
+  const config = join(dir, "config.toml");
+  const file = join(dir, "token");
+  writeFileSync(file, harness, { mode: 0o600 });
+  execFileSync(program, ["context", "add", "far", "--registry", registry, "--environment-id", "build-1", "--token-file", file], { env: { ...process.env, AGENT_CONFIG: config } });
+  const works = async (...args: Parameters<typeof connectNode>): Promise<void> => {
+    await using agent = await connectNode(args[0], { connectTimeoutMs: 30_000, ...args[1] });
+    assert.equal((await agent.run(["echo", "far"])).text, "far\n");
+  };
+  process.env["AGENT_CONFIG"] = config;
+  await works({ context: "far" });
+  await works({ registry, environmentId: "build-1", token: harness });
+  Object.assign(process.env, { AGENT_REGISTRY: registry, AGENT_ENVIRONMENT_ID: "build-1", AGENT_REGISTRY_TOKEN: harness });
+  await works();
+  for (const name of ["AGENT_CONFIG", "AGENT_REGISTRY", "AGENT_ENVIRONMENT_ID", "AGENT_REGISTRY_TOKEN"]) delete process.env[name];
 });
 
 test("cuts between a client and the relay", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {

@@ -1,6 +1,6 @@
 /** Real agents, and what stands between them and a client. */
 
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { createServer as createHTTP } from "node:http";
 import { connect as connectTCP, createServer, type AddressInfo, type Server, type Socket } from "node:net";
@@ -13,6 +13,8 @@ import { connect, type NodeAgent, type NodeOptions } from "../src/node/index.js"
 export const home = fileURLToPath(new URL("../..", import.meta.url));
 export const repository = join(home, "../..");
 export const program = process.env["AGENT_PROGRAM"] ?? join(repository, "bin/agent");
+
+export const registryProgram = process.env["REGISTRY_PROGRAM"] ?? join(repository, "bin/registry");
 
 /** Anything with an end, such as a test. */
 export interface Ends {
@@ -58,6 +60,34 @@ async function ended(child: ChildProcess): Promise<void> {
   const exit = new Promise((resolve) => child.on("exit", resolve));
   child.kill("SIGTERM");
   await exit;
+}
+
+/** Starts a registry, and an agent behind it. */
+export async function site(t: Ends): Promise<{ registry: string; executor: string; harness: string }> {
+  const dir = folder(t);
+  const env = { ...process.env, REGISTRY_DATA: join(dir, "data") };
+  const key = (role: string): string => execFileSync(registryProgram, ["keys", "create", "--role", role, "--environment", "build-*"], { env, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+  const [executor, harness] = [key("executor"), key("harness")];
+  const children: ChildProcess[] = [spawn(registryProgram, ["--listen", "127.0.0.1:0"], { env, stdio: ["ignore", "pipe", "pipe"] })];
+  t.after(async () => {
+    for (const child of children.reverse()) {
+      const exit = new Promise((resolve) => child.on("exit", resolve));
+      if (child.exitCode === null && child.kill("SIGTERM")) await exit;
+    }
+  });
+  const registry = await new Promise<string>((resolve, reject) => {
+    let text = "";
+    const look = (piece: Buffer): void => {
+      text += piece.toString();
+      const found = /https?:\/\/127\.0\.0\.1:\d+|127\.0\.0\.1:\d+/.exec(text)?.[0];
+      if (found !== undefined) resolve(found.startsWith("http") ? found : `http://${found}`);
+    };
+    children[0]?.stdout?.on("data", look);
+    children[0]?.stderr?.on("data", look);
+    children[0]?.on("exit", () => reject(new Error(text)));
+  });
+  children.push(spawn(program, ["--remote", registry, "--environment-id", "build-1"], { cwd: dir, env: { ...process.env, CODEX_API_KEY: executor }, stdio: "ignore" }));
+  return { registry, executor, harness };
 }
 
 /** Connects a client that is closed with the test. */

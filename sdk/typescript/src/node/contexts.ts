@@ -19,10 +19,12 @@ export interface TLSFiles {
   readonly serverName?: string | undefined;
 }
 
-/** A name for an agent. */
+/** A name for an agent: it has a URL, or a registry and an environment. */
 export interface Context {
   readonly name: string;
-  readonly url: string;
+  readonly url: string | undefined;
+  readonly registry: string | undefined;
+  readonly environmentId: string | undefined;
   readonly tls: TLSFiles;
   /** Returns the token; undefined: the context has none. */
   token(): Promise<string | undefined>;
@@ -143,14 +145,16 @@ function read(path: string, name: string, values: Value): Texts {
 }
 
 function context(path: string, name: string, found: Texts, warn: (text: string) => void): Context {
-  const { url, token, token_file, token_command } = found;
-  if (url === undefined) throw new UsageError(`context ${name} names a registry, through which this package cannot connect`);
+  const { url, registry, token, token_file, token_command } = found;
+  if (found.transport === "direct") throw new UsageError(`context ${name} has the transport direct, which this package does not have`);
   // A relative path starts at the folder of the file, and ~/ stands for the user's home.
   const place = (file: string | undefined): string | undefined =>
     file === undefined ? undefined : file.startsWith("~/") ? join(homedir(), file.slice(2)) : resolve(dirname(path), file);
   return {
     name,
     url,
+    registry,
+    environmentId: found.environment_id,
     tls: { ca: place(found.tls_ca), cert: place(found.tls_cert), key: place(found.tls_key), serverName: found.tls_server_name },
     renews: token_command !== undefined,
     async token() {

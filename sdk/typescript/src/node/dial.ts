@@ -36,16 +36,18 @@ export function urlDial(url: string, options: URLOptions, exposed = false): Dial
 export async function openURL(
   target: URL, headers: Readonly<Record<string, string>>, options: Pick<URLOptions, "tls" | "warn">, events: SocketEvents, signal: AbortSignal,
 ): Promise<SocketChannel> {
-  const warn = options.warn ?? console.warn;
-  const tls = target.protocol === "wss:" ? await tlsOptions(options.tls ?? {}, target.hostname, warn) : undefined;
-  if (tls === undefined && Object.values(options.tls ?? {}).some((file) => file !== undefined)) {
-    throw new ConnectError("files of TLS need a URL with wss://", true);
-  }
-  const port = Number(target.port) || (tls === undefined ? 80 : 443);
-  const host = target.hostname.replace(/^\[|\]$/g, "");
-  const plain = await connectThrough(target, host, port, signal);
-  const stream = tls === undefined ? plain : await secure(plain, tls, signal);
+  const stream = await openStream(target, options, signal);
   return upgrade(stream, { host: target.host, path: target.pathname + target.search, headers }, events, signal);
+}
+
+/** Opens a stream to the host of a URL, with TLS for wss and https. */
+export async function openStream(target: URL, options: Pick<URLOptions, "tls" | "warn">, signal: AbortSignal): Promise<Socket> {
+  const secured = target.protocol === "wss:" || target.protocol === "https:";
+  if (!secured && Object.values(options.tls ?? {}).some((file) => file !== undefined)) throw new ConnectError("files of TLS need a URL with TLS", true);
+  const tls = secured ? await tlsOptions(options.tls ?? {}, target.hostname, options.warn ?? console.warn) : undefined;
+  const port = Number(target.port) || (secured ? 443 : 80);
+  const plain = await connectThrough(target, target.hostname.replace(/^\[|\]$/g, ""), port, signal);
+  return tls === undefined ? plain : secure(plain, tls, signal);
 }
 
 /** Dials a UNIX socket of this machine, whose server must be of this user or root, or of whom they gave the folder. */
@@ -154,7 +156,7 @@ async function connectThrough(target: URL, host: string, port: number, signal: A
 export function proxyFor(target: URL, host: string, port: number, env: NodeJS.ProcessEnv): URL | undefined {
   if (isLoopback(host)) return undefined;
   const get = (name: string): string | undefined => env[name] || env[name.toLowerCase()] || undefined;
-  const named = get(target.protocol === "wss:" ? "HTTPS_PROXY" : "HTTP_PROXY") ?? get("ALL_PROXY");
+  const named = get(target.protocol === "wss:" || target.protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY") ?? get("ALL_PROXY");
   if (named === undefined || excluded(host.toLowerCase(), port, get("NO_PROXY") ?? "")) return undefined;
   let via: URL;
   try {

@@ -25,7 +25,7 @@ class OwnWebSocket implements WebSocketLike {
     queueMicrotask(() => {
       openURL(checkURL(url, Object.keys(headers).length > 0), headers, { tls }, {
         message: (data) => this.#tell("message", { data }),
-        bytes: (content) => this.#tell("message", { data: new Uint8Array(content).buffer }),
+        bytes: (content) => this.#tell("message", { data: content }),
         closed: (cause) => this.#end(cause),
       }, this.#opening.signal).then(
         (channel) => {

@@ -13,6 +13,7 @@ import { commandDial, type CommandTarget } from "./command.js";
 import { locateContexts, readContexts, readToken, type Context, type TLSFiles } from "./contexts.js";
 import { download, upload, type CopyOptions } from "./copy.js";
 import { unixDial, urlDial, type URLOptions } from "./dial.js";
+import { registryDial } from "./registry.js";
 import { forward, type Forward, type ForwardOptions } from "./forward.js";
 
 export * from "../index.js";
@@ -39,8 +40,16 @@ export interface ContextTarget {
   readonly context: string;
 }
 
+/** An agent behind a registry. It needs the packages @noble/curves and @noble/post-quantum. */
+export interface EnvironmentTarget {
+  readonly registry: string;
+  readonly environmentId: string;
+  /** A harness key, or what returns one for each connection. By default that of `AGENT_REGISTRY_TOKEN` or `CODEX_API_KEY`. */
+  readonly token?: string | (() => string | Promise<string>);
+}
+
 /** An agent. A string is a URL. */
-export type Target = string | URLTarget | UnixTarget | ContextTarget | CommandTarget;
+export type Target = string | URLTarget | UnixTarget | ContextTarget | CommandTarget | EnvironmentTarget;
 
 /** How to connect. */
 export type NodeOptions = URLOptions;
@@ -72,8 +81,8 @@ export class NodeAgent extends Agent {
 /**
  * Connects to an agent.
  *
- * Without a target the agent is found as the program `agent` finds it: `AGENT_URL` with `AGENT_TOKEN_FILE`, then the context
- * of `AGENT_CONTEXT`, then the current context.
+ * Without a target the agent is found as the program `agent` finds it: `AGENT_URL` with `AGENT_TOKEN_FILE`, `AGENT_REGISTRY`
+ * with `AGENT_ENVIRONMENT_ID` and a token, then the context of `AGENT_CONTEXT`, then the current context.
  */
 export async function connect(target?: Target, options: NodeOptions = {}): Promise<NodeAgent> {
   const route = await routeTo(target, options);
@@ -87,7 +96,8 @@ async function routeTo(target: Target | undefined, options: NodeOptions): Promis
   if ("unix" in target) return { dial: unixDial(target.unix, options) };
   if ("context" in target) return routeByContext(target.context, options);
   if ("command" in target) return { dial: commandDial(target), single: true };
-  throw new UsageError("the agent is named by a URL, or by url, unix, context or command");
+  if ("registry" in target) return { dial: registryDial({ ...target, token: target.token ?? (() => registryToken(options)) }, options) };
+  throw new UsageError("the agent is named by a URL, or by url, unix, context, command or registry");
 }
 
 /** Dials the forms of a URL that the program takes. */
@@ -118,8 +128,24 @@ async function routeByEnvironment(options: NodeOptions): Promise<Route> {
     const token = options.token ?? (tokenFile === undefined ? undefined : await readToken(tokenFile, options.warn ?? console.warn));
     return { dial: dialTo(url, { ...options, token, tls: options.tls ?? tls }, tokenFile !== undefined) };
   }
-  if ((env["AGENT_REGISTRY"] ?? "") !== "") throw new UsageError("AGENT_REGISTRY names a registry, through which this package cannot connect");
+  const registry = env["AGENT_REGISTRY"];
+  if (registry !== undefined && registry !== "") {
+    const environmentId = env["AGENT_ENVIRONMENT_ID"];
+    if (environmentId === undefined || environmentId === "") throw new UsageError("AGENT_REGISTRY needs AGENT_ENVIRONMENT_ID");
+    const tls = options.tls ?? { ca: file(env["AGENT_TLS_CA"]) };
+    return { dial: registryDial({ registry, environmentId, token: () => registryToken(options) }, { ...options, tls }) };
+  }
   return routeByContext(env["AGENT_CONTEXT"], options);
+}
+
+/** Returns the token for a registry that a variable or the caller names. */
+async function registryToken(options: NodeOptions): Promise<string> {
+  const env = process.env;
+  const given = typeof options.token === "function" ? await options.token() : options.token;
+  const named = file(env["AGENT_REGISTRY_TOKEN_FILE"]);
+  const token = given ?? (named === undefined ? (env["AGENT_REGISTRY_TOKEN"] || env["CODEX_API_KEY"])?.trim() : await readToken(named, options.warn ?? console.warn));
+  if (token === undefined || token === "") throw new UsageError("a registry needs a token: give one, or set AGENT_REGISTRY_TOKEN or CODEX_API_KEY");
+  return token;
 }
 
 function file(name: string | undefined): string | undefined {
@@ -137,16 +163,25 @@ async function routeByContext(name: string | undefined, options: NodeOptions): P
       "which agent? name it with a URL, or with url, unix, context or command, or set AGENT_URL" + (names.length === 0 ? "" : `; the contexts are ${names.slice(0, 10).join(", ")}`),
     );
   }
-  return { dial: contextDial(contexts.find(chosen), options) };
+  const context = contexts.find(chosen);
+  if (context.url !== undefined) return { dial: contextDial(context, context.url, options) };
+  const { registry, environmentId = process.env["AGENT_ENVIRONMENT_ID"], tls } = context;
+  if (environmentId === undefined) throw new UsageError(`context ${context.name} names a registry but no environment: set AGENT_ENVIRONMENT_ID`);
+  const token = async (): Promise<string> => {
+    const found = await context.token();
+    if (found === undefined) throw new UsageError(`context ${context.name} has no token: give it a token_file or a token_command`);
+    return found;
+  };
+  return { dial: registryDial({ registry: registry as string, environmentId, token: options.token ?? token }, { ...options, tls: options.tls ?? tls }) };
 }
 
 /** Dials the agent of a context. Its token command runs again when the agent no longer accepts the token. */
-function contextDial(context: Context, options: NodeOptions): Dial {
+function contextDial(context: Context, url: string, options: NodeOptions): Dial {
   let known: string | undefined;
   let accepted = false;
   const dial = async (...args: Parameters<Dial>): ReturnType<Dial> => {
     known ??= await context.token();
-    return dialTo(context.url, { ...options, token: options.token ?? known, tls: options.tls ?? context.tls }, true)(...args);
+    return dialTo(url, { ...options, token: options.token ?? known, tls: options.tls ?? context.tls }, true)(...args);
   };
   return async (...args) => {
     try {

@@ -197,6 +197,7 @@ class RelayChannel implements Channel {
   #sending: Promise<void> = Promise.resolve();
   #expected = 0;
   #early = new Map<number, Uint8Array>();
+  #tooEarly: Uint8Array[] = [];
   #receiving: Promise<void> = Promise.resolve();
   #pieces: Uint8Array[] = [];
   #length = 0;
@@ -228,6 +229,7 @@ class RelayChannel implements Channel {
       this.#frame({ type: "resume", nextSeq: 0 });
       this.#frame({ type: "handshake", payload: first });
       this.#secured = await handshake.finish(await answered);
+      this.#tooEarly.splice(0).forEach((record) => this.#decrypt(record));
       return this;
     } catch (error) {
       this.#end(error);
@@ -259,8 +261,9 @@ class RelayChannel implements Channel {
       on<{ data: unknown }>("message", ({ data }) => {
         if (this.#over) return;
         try {
-          if (!(data instanceof ArrayBuffer)) throw new ProtocolError("the relay sent a message that is text");
-          this.#take(new Uint8Array(data));
+          if (data instanceof Uint8Array) this.#take(data);
+          else if (data instanceof ArrayBuffer) this.#take(new Uint8Array(data));
+          else throw new ProtocolError("the relay sent a message that is text");
         } catch (error) {
           this.#end(error);
         }
@@ -300,14 +303,19 @@ class RelayChannel implements Channel {
     }
   }
 
-  /** Decrypts a record after those before it. */
+  /** Decrypts a record, and delivers what is in it after those before it. */
   #decrypt(record: Uint8Array): void {
+    if (this.#secured === undefined) {
+      this.#tooEarly.push(record); // the answer to the handshake is still looked at
+      if (this.#tooEarly.length > mostEarly) throw new ProtocolError("too many records came with the answer to the handshake");
+      return;
+    }
+    const decrypted = this.#secured.receiving.decrypt(record);
+    decrypted.catch(() => {}); // whoever delivers it notices
     this.#receiving = this.#receiving.then(async () => {
       if (this.#over) return;
       try {
-        // The answer to the handshake may still be looked at.
-        while (this.#secured === undefined && !this.#over) await sleep(1);
-        const plain = await (this.#secured as Secured).receiving.decrypt(record);
+        const plain = await decrypted;
         if (plain.length > recordBytes) throw new ProtocolError(`a record of the executor has ${plain.length} bytes`);
         this.#deliver(plain);
       } catch (error) {
