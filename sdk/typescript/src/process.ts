@@ -283,6 +283,7 @@ export class Handle implements ProcessSink {
   readonly #from: number;
   readonly #events = new Queue<ProcessEvent>(sizeOf);
   #pipes: { stdout: Pipe; stderr: Pipe } | undefined;
+  #discarding = false; // output is dropped, also that of streams that are asked for later
   #read = false; // whether anybody has begun to take output
   #behind: boolean; // events are held until the server was asked for earlier ones
   #chasing = false;
@@ -438,6 +439,7 @@ export class Handle implements ProcessSink {
 
   discard(): void {
     this.#read = true;
+    this.#discarding = true;
     this.#events.discard((event) => event.type === "output");
     this.#pipes?.stdout.drop();
     this.#pipes?.stderr.drop();
@@ -466,6 +468,10 @@ export class Handle implements ProcessSink {
     if (this.#pipes !== undefined) return this.#pipes;
     this.#read = true;
     const pipes = { stdout: new Pipe(), stderr: new Pipe() };
+    if (this.#discarding) {
+      pipes.stdout.drop();
+      pipes.stderr.drop();
+    }
     // An event that waits for room enters the queue meanwhile, so it also comes in its turn.
     for (let event = this.#events.shift(); event !== undefined; event = this.#events.shift()) {
       if (event.type === "output") (event.stream === "stderr" ? pipes.stderr : pipes.stdout).queue.push(event.data);
