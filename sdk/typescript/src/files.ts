@@ -204,7 +204,7 @@ export class Files {
 
   async #writeStream(path: string, data: ReadableStream<Uint8Array>, options: CallOptions | undefined): Promise<void> {
     const reader = data.getReader();
-    let file: File | undefined;
+    let file: OpenFile | undefined;
     try {
       file = await this.open(path, "write", options);
       for (let offset = 0; ; ) {
@@ -289,7 +289,7 @@ export class Files {
    * Opens a file, to read it at any place, or to write it: `write` empties or creates it at once. It ends with the
    * connection, because the agent then closes its files.
    */
-  async open(path: string, mode: "read" | "write" = "read", options: CallOptions = {}): Promise<File> {
+  async open(path: string, mode: "read" | "write" = "read", options: CallOptions = {}): Promise<OpenFile> {
     if (mode !== "read" && mode !== "write") throw new UsageError(`the mode of open is ${String(mode)}, and must be read or write`);
     if (mode === "write") await this.#client.require("fileWriteStreaming", "writing files in blocks", options);
     if (this.#sandbox !== undefined) await this.#client.require("sandboxedFileStreaming", "open files under a policy", options);
@@ -297,7 +297,7 @@ export class Files {
     const params: ParamsOf<"fs/open"> = { ...this.#at(path), handleId: id, mode: mode === "read" ? "read" : "replace" };
     for (;;) {
       const over = await this.#client.connected(options);
-      const file = new File(this.#client, over, id, path);
+      const file = new OpenFile(this.#client, over, id, path);
       try {
         await about(path, this.#client.calledOver(over, "fs/open", params, anything, options.signal));
         return file;
@@ -342,7 +342,7 @@ async function about<T>(path: string, call: Promise<T>): Promise<T> {
 }
 
 /** An open file at the agent. It ends with the connection. */
-export class File implements AsyncDisposable {
+export class OpenFile implements AsyncDisposable {
   readonly path: string;
   readonly #client: Client;
   readonly #over: Connection;

@@ -16,7 +16,7 @@ export {
   StdinError, TakenError, TimeoutError, UnreadError, UnsupportedError, UsageError,
 } from "./errors.js";
 export type { ErrorCode, ServerErrorCode } from "./errors.js";
-export { File, Files } from "./files.js";
+export { Files, OpenFile } from "./files.js";
 export type { Entry, Patched, Stat, Walk, WalkOptions } from "./files.js";
 export { BodyError, Http, HttpResponse } from "./http.js";
 export type { Header, HttpOptions } from "./http.js";

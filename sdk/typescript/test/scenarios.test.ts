@@ -7,7 +7,7 @@ import { connect as connectTCP } from "node:net";
 import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import {
-  AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type File, type Forward, type NodeAgent, type Policy, type Process, type RunOptions, type Signal,
+  AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type Forward, type NodeAgent, type OpenFile, type Policy, type Process, type RunOptions, type Signal,
   type Socket, type Watch,
 } from "../src/node/index.js";
 import { folder, home, program, Proxy, serve, web, type Ends } from "./rig.js";
@@ -279,7 +279,7 @@ class Run {
 
   async #handle(verb: string, handle: unknown, w: Args): Promise<unknown> {
     const process = handle as Process;
-    const file = handle as File;
+    const file = handle as OpenFile;
     switch (verb) {
       case "write":
         return (handle as Process | Socket).write(bytesOf(w["data"]));

@@ -31,7 +31,7 @@ async function replaceable(folder: string, owner: number): Promise<string | unde
 export async function readSecret(path: string, most: number, readable: (why: string) => void): Promise<string> {
   let file: FileHandle;
   try {
-    file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+    file = await open(path, constants.O_RDONLY | constants.O_NOCTTY);
   } catch (error) {
     throw systemError(error);
   }
