@@ -107,6 +107,26 @@ RUNS ?= 10
 calm: ## look for tests that depend on the machine: make test RUNS (10) times in each of five ways (tools/calm.sh)
 	status=0; for kind in plain busy one race odd; do sh tools/calm.sh $$kind $(RUNS) || status=1; done; exit $$status
 
+.PHONY: sdk
+sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on our programs (needs Python 3.11, Node 20.19, pip and npm)
+
+# The tests of the clients start these programs.
+SDKTEST = EXECAGENT_AGENT=$(abspath $(BIN))/agent EXECAGENT_REGISTRY=$(abspath $(BIN))/registry
+
+# Where what the tests of the client for Python need is installed.
+VENV = $(abspath $(BIN))/venv
+
+.PHONY: sdk-python sdk-typescript
+sdk-python: build
+	python3 -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -q --upgrade pip
+	cd sdk/python && $(VENV)/bin/pip install -q -e . --group dev
+	cd sdk/python && $(VENV)/bin/ruff check -q && $(VENV)/bin/ruff format -q --check && $(VENV)/bin/mypy
+	cd sdk/python && $(SDKTEST) $(VENV)/bin/python -m pytest -q
+sdk-typescript: build
+	cd sdk/typescript && npm ci --no-audit --no-fund
+	cd sdk/typescript && $(SDKTEST) npm test
+
 .PHONY: test-tools
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./archtest ./pictures

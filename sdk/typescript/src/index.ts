@@ -1,0 +1,31 @@
+/**
+ * Runs commands and works on files on an execagent agent, or on any other server that speaks the protocol of
+ * `codex exec-server`.
+ *
+ * @packageDocumentation
+ */
+
+export { Agent, Observer, Result, Sessions } from "./agent.js";
+export type { Chunk, CommandOptions, ListedSession, RunOptions, SpawnOptions } from "./agent.js";
+export type { CallOptions, Info, OpenedSession, SessionOptions, State } from "./client.js";
+export { connect } from "./connect.js";
+export type { ConnectOptions, WebSocketFactory, WebSocketLike } from "./connect.js";
+export {
+  AgentError, AlreadyExistsError, BusyError, ClosedError, CommandError, ConnectError, DisconnectedError, GapError, HandshakeTimeoutError, IsADirectoryError,
+  LostProcessError, NotADirectoryError, NotFoundError, OutputLimitError, PermissionDeniedError, ProtocolError, RecoveringError, ServerError, SocketError,
+  StdinError, TakenError, TimeoutError, UnreadError, UnsupportedError, UsageError,
+} from "./errors.js";
+export type { ErrorCode, ServerErrorCode } from "./errors.js";
+export { Files, OpenFile } from "./files.js";
+export type { Entry, Patched, Stat, Walk, WalkOptions } from "./files.js";
+export { BodyError, Http, HttpResponse } from "./http.js";
+export type { Header, HttpOptions } from "./http.js";
+export type { ClosedEvent, ExitedEvent, OutputEvent, ProcessEvent } from "./order.js";
+export { Process } from "./process.js";
+export type { Exit, ListedProcess, Signal, Started, WaitOptions } from "./process.js";
+export type { Approvals, CommandAnswer, CommandDecision, CommandQuestion, NetworkAnswer, NetworkDecision, NetworkQuestion } from "./questions.js";
+export type { NetworkPolicy, Policy } from "./sandbox.js";
+export { Socket } from "./socket.js";
+export { Watch } from "./watch.js";
+export type { Change, Changes } from "./watch.js";
+export type { EnvPolicy, ExecApproval, Refusal, Refusals } from "./wire.js";

@@ -1,0 +1,378 @@
+/** Servers that lie, flood or are silent: the error names what was wrong, nothing hangs, and no data is wrong. */
+
+import assert from "node:assert/strict";
+import { describe, test, type TestContext } from "node:test";
+import { AgentError, connect, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
+import { REPEAT_OF } from "../src/wire.js";
+import "./rig.js";
+import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
+
+const quick: NodeOptions = { recoveryTimeoutMs: 300 };
+
+async function meet(t: TestContext, script: Record<string, Answer> = {}, options: NodeOptions = quick): Promise<{ server: Scripted; agent: NodeAgent }> {
+  const server = await Scripted.start(t, script);
+  const agent = await connect(server.url, options);
+  t.after(() => agent.close());
+  return { server, agent };
+}
+
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
+type Told = [kind: "output" | "exited" | "closed", seq: number, what?: string | number];
+
+function tell(link: Link, id: string, ...events: Told[]): void {
+  for (const [kind, seq, what] of events) {
+    const more = kind === "output" ? { stream: "stdout", chunk: base64(String(what)) } : kind === "exited" ? { exitCode: what, sandboxDenied: false } : {};
+    link.notify(`process/${kind}`, { processId: id, seq, ...more });
+  }
+}
+
+async function output(process: Process): Promise<{ text: string; error?: AgentError; exitCode?: number }> {
+  let text = "";
+  try {
+    for await (const event of process) if (event.type === "output") text += Buffer.from(event.data).toString();
+    return { text, exitCode: (await process.wait()).exitCode };
+  } catch (error) {
+    assert.ok(error instanceof AgentError, String(error));
+    return { text, error };
+  }
+}
+
+// What is true is that p prints one, two and three, and exits with 7.
+const truth: Told[] = [["output", 1, "one"], ["output", 2, "two"], ["output", 3, "three"], ["exited", 4, 7], ["closed", 5]];
+const [one, two, three, exit, closed] = truth as [Told, Told, Told, Told, Told];
+const answerRead = (rest: object): Answer => ({ params }) =>
+  params["processId"] === "p"
+    ? { chunks: [], nextSeq: 2, exited: false, exitCode: null, closed: false, failure: null, sandboxDenied: false, ...rest }
+    : { chunks: [], nextSeq: 1, exited: false, exitCode: null, closed: false, failure: null, sandboxDenied: false };
+
+describe("events", { concurrency: 8 }, () => {
+  for (const [name, told, want] of [
+    ["as they are", truth, "right"],
+    ["in another order", [closed, two, exit, one, three], "right"],
+    ["twice", [one, two, two, three, exit, closed, closed], "right"],
+    ["twice, and different", [one, ["output", 1, "ONE"], two, three, exit, ["exited", 4, 8], closed], "right"],
+    ["from the beginning again", [one, two, three, one, two, exit, closed], "right"],
+    ["behind the last one", [...truth, ["output", 6, "more"], ["exited", 7, 9]], "right"],
+    ["with the number 0", [["output", 0, "zero"], ...truth], "right"],
+    ["with a jump", [one, ["output", 2 ** 40, "far"], two, three], "LOST_PROCESS"],
+    ["with an end too early", [one, ["closed", 2]], "PROTOCOL"],
+    ["with two exits", [one, two, three, exit, ["exited", 5, 8], ["closed", 6]], "PROTOCOL"],
+  ] as [string, Told[], string][]) {
+    test(`come ${name}`, { timeout: 30_000 }, async (t) => {
+      // The server keeps nothing, and says that nothing else has come.
+      const { server, agent } = await meet(t, { "process/read": answerRead({}) });
+      const p = await agent.spawn(["x"], { id: "p" });
+      tell(server.link, "p", ...told);
+      const { text, error, exitCode } = await output(p).catch((error: unknown) => ({ text: "", error: error as AgentError, exitCode: undefined }));
+      if (want === "right") assert.deepEqual([text, error, exitCode], ["onetwothree", undefined, 7]);
+      else {
+        assert.equal(error?.code, want);
+        assert.ok("onetwothree".startsWith(text), text);
+      }
+      assert.equal(await agent.status(), "ready");
+    });
+  }
+
+  for (const [name, rest, want] of [
+    ["nothing new", {}, "LOST_PROCESS"],
+    ["a jump over what is missing", { nextSeq: 9 }, "GAP"],
+    ["a failure", { failure: "gone" }, "LOST_PROCESS"],
+    ["output of no stream", { chunks: [{ seq: 2, stream: "fourth", chunk: "eA==" }], nextSeq: 3 }, "LOST_PROCESS"],
+    ["no list of chunks", { chunks: 7 }, "LOST_PROCESS"],
+    ["chunks in another order", { chunks: [{ seq: 3, stream: "stdout", chunk: "eA==" }, { seq: 2, stream: "stdout", chunk: "eA==" }], nextSeq: 4 }, "LOST_PROCESS"],
+    ["no base64", { chunks: [{ seq: 2, stream: "stdout", chunk: "!" }], nextSeq: 3 }, "LOST_PROCESS"],
+  ] as [string, object, string][]) {
+    test(`that are read have ${name}`, { timeout: 30_000 }, async (t) => {
+      const { server, agent } = await meet(t, { "process/read": answerRead(rest) });
+      const p = await agent.spawn(["x"], { id: "p" });
+      tell(server.link, "p", one, three); // and so it asks for the second one
+      const { text, error } = await output(p);
+      assert.equal(text, "one");
+      assert.equal(error?.code, want);
+      assert.equal(await agent.status(), "ready");
+      assert.equal(server.count("process/terminate"), 1, "the process is terminated");
+    });
+  }
+});
+
+describe("a message ends the connection, and the error says why", { concurrency: 4 }, () => {
+  const big = Buffer.alloc(0);
+  for (const [name, say, want] of [
+    ["no JSON", (link) => link.text("nonsense"), /no JSON: nonsense/],
+    ["a list", (link) => link.text("[]"), /is an array/],
+    ["null", (link) => link.text("null"), /is null/],
+    ["an answer to nothing", (link) => link.send({ id: 4711, result: {} }), /answered 4711, which was not asked/],
+    ["an answer again", (link) => link.send({ id: 1, result: { sessionId: "t" } }), /answered 1, which was not asked/],
+    ["an answer with no id", (link) => link.send({ result: {} }), /without an id/],
+    ["an error about no request", (link) => link.send({ id: -1, error: { code: -32600, message: "what\u001b[2J is that" } }), /not asked: what\\u001b\[2J is that/],
+    ["a method that is no text", (link) => link.send({ method: 7 }), /the method of the server is a number/],
+    ["a request with a strange id", (link) => link.send({ id: {}, method: "x" }), /an id that is no number and no text/],
+    ["output of no stream", (link) => link.notify("process/output", { processId: "p", seq: 1, stream: "fourth", chunk: "eA==" }), /stream is "fourth"/],
+    ["output without a number", (link) => link.notify("process/output", { processId: "p", stream: "stdout", chunk: "eA==" }), /process\/output\.seq is missing/],
+    ["a negative number", (link) => link.notify("process/closed", { processId: "p", seq: -1 }), /seq is a number, and must be a whole/],
+    ["a number that is not exact", (link) => link.text('{"method":"process/closed","params":{"processId":"p","seq":18446744073709551615}}'), /whole number from 0 to 2\^53-1/],
+    ["no base64", (link) => link.notify("process/output", { processId: "p", seq: 1, stream: "stdout", chunk: "!" }), /chunk is a string, and must be base64/],
+    ["params that are a list", (link) => link.text('{"method":"process/closed","params":[]}'), /process\/closed is an array/],
+    ["an inherited member", (link) => link.text('{"method":"process/closed","params":{"__proto__":{"processId":"p","seq":1}}}'), /processId is missing/],
+    ["changes at another place", (link) => link.notify("fs/changed", { watchId: "w", changes: [{ path: "http://x", kind: "created" }] }), /path is not a file: URI/],
+    ["a question that is malformed", (link) => link.send({ id: 1, method: "network/policyRequest", params: { processId: 1 } }), /processId is a number/],
+    ["brackets", (link) => link.text("[".repeat(1 << 20)), /no JSON/],
+    ["a binary message", (link) => link.frame(0x82, Buffer.from("{}")), /no text/],
+    ["a message that is not UTF-8", (link) => link.frame(0x81, Buffer.from([0x22, 0xff, 0x22])), /not UTF-8/],
+    ["a frame of 2^63 bytes", (link) => link.raw(Buffer.from([0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])), /9223372036854775808 bytes/],
+    ["a message of parts that is too long", (link) => {
+      link.frame(0x01, Buffer.alloc(40 << 20, 32));
+      link.frame(0x00, Buffer.alloc(40 << 20, 32));
+    }, /more than 67108864 bytes/],
+    ["a masked frame", (link) => link.raw(Buffer.from([0x81, 0x80, 0, 0, 0, 0])), /masked/],
+    ["a reserved bit", (link) => link.frame(0xc1, big), /reserved bit/],
+    ["a kind of frame that does not exist", (link) => link.frame(0x83, big), /of the kind 3/],
+    ["a part of nothing", (link) => link.frame(0x80, big), /part of no message/],
+    ["a message inside another one", (link) => {
+      link.frame(0x01, big);
+      link.frame(0x81, big);
+    }, /inside another one/],
+    ["a part of a ping", (link) => link.frame(0x09, big), /control frame/],
+    ["a ping that is too long", (link) => link.frame(0x89, Buffer.alloc(126)), /control frame/],
+    ["a close with a reason", (link) => link.frame(0x88, Buffer.concat([Buffer.from([3, 240]), Buffer.from("go\u001b[31m away")])), /code 1008: go\\u001b\[31m away/],
+  ] as [string, (link: Link) => void, RegExp][]) {
+    test(name, { timeout: 30_000 }, async (t) => {
+      const { server, agent } = await meet(t);
+      const p = await agent.spawn(["x"], { id: "p" });
+      server.upgrade = (link) => link.socket.destroy(); // nobody comes back
+      say(server.link);
+      const why = await agent.ended;
+      assert.match(why.message, want);
+      assert.equal(why.code, "DISCONNECTED");
+      assert.doesNotMatch(why.message, /[\u0000-\u001f\u007f-\u009f]/, "a control character");
+      await assert.rejects(p.wait(), { code: "DISCONNECTED" });
+    });
+  }
+});
+
+describe("an upgrade is refused", { concurrency: 8 }, () => {
+  for (const [name, head, want] of [
+    ["with a status", "HTTP/1.1 401 No\r\nContent-Length: 12\r\n\r\nwrong\u001b[2Jtok", /status 401: wrong\\u001b\[2Jtok/],
+    ["by something else", "SSH-2.0-x\r\n\r\n", /no HTTP/],
+    ["with another key", "HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n", /not the one that was asked for/],
+    ["without an end", "x".repeat(20_000), /no WebSocket/],
+  ] as [string, string, RegExp][]) {
+    test(name, { timeout: 30_000 }, async (t) => {
+      const server = await Scripted.start(t);
+      server.upgrade = (link) => void link.raw(head);
+      await assert.rejects(connect(server.url), (error: AgentError) => {
+        assert.equal(error.code, "CONNECT");
+        assert.match(error.message, want);
+        assert.equal(error.retryable, false);
+        return true;
+      });
+    });
+  }
+});
+
+describe("silence", { concurrency: 8 }, () => {
+  test("instead of an upgrade", { timeout: 30_000 }, async (t) => {
+    const server = await Scripted.start(t);
+    server.upgrade = () => {};
+    await assert.rejects(connect(server.url, { connectTimeoutMs: 200 }), { code: "CONNECT", message: /within 200 ms/ });
+    await assert.rejects(connect(server.url, { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+  });
+
+  test("instead of a handshake", { timeout: 30_000 }, async (t) => {
+    const server = await Scripted.start(t, { initialize: () => silence });
+    await assert.rejects(connect(server.url, { handshakeTimeoutMs: 200 }), { code: "HANDSHAKE_TIMEOUT", retryable: true });
+    await assert.rejects(connect(server.url, { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+  });
+
+  test("instead of answers: each call ends with its signal", { timeout: 30_000 }, async (t) => {
+    const quiet: Record<string, Answer> = {};
+    for (const method of Object.keys(REPEAT_OF)) if (method !== "initialize") quiet[method] = () => silence;
+    const { agent } = await meet(t, quiet);
+    const signal = AbortSignal.timeout(100);
+    const calls = [
+      agent.run(["x"], { signal }), agent.spawn(["x"], { signal }), agent.attach("p", { signal }), agent.processes({ signal }), agent.status({ signal }),
+      agent.sessions.list({ signal }), agent.sessions.end("s", { signal }), agent.connectTo("tcp://h:1", { signal }), agent.call("environment/info", {}, { signal }),
+      agent.http.request("GET", "http://h/", { signal }), agent.fs.read("/a", { signal }), agent.fs.write("/a", "", { signal }), agent.fs.open("/a", "read", { signal }),
+      agent.fs.list("/a", { signal }), agent.fs.walk("/a", { signal }), agent.fs.watch("/a", { signal }), agent.fs.applyPatch("", { cwd: "/", signal }),
+      agent.fs.mkdir("/a", { signal }), agent.fs.remove("/a", { signal }), agent.fs.rename("/a", "/b", { signal }), agent.fs.copy("/a", "/b", { signal }),
+    ];
+    for (const outcome of await Promise.allSettled(calls)) {
+      assert.equal(outcome.status, "rejected");
+      assert.equal((outcome.reason as Error).name, "TimeoutError");
+    }
+    await assert.rejects(agent.run(["x"], { timeoutMs: 50 }), { code: "TIMEOUT" });
+    const left = assert.rejects(agent.run(["x"]), { code: "CLOSED" });
+    await agent.close();
+    await left;
+  });
+});
+
+describe("floods", () => {
+  test("of notifications that nobody knows", { timeout: 60_000 }, async (t) => {
+    const { server, agent } = await meet(t);
+    for (let i = 0; i < 20_000; i++) server.link.notify("no/such", { i });
+    for (let i = 0; i < 20_000; i++) tell(server.link, "nobody", ["output", i, "x"]);
+    assert.equal(await agent.status(), "ready");
+  });
+
+  test("of output: the server has to wait, and nothing is lost", { timeout: 120_000 }, async (t) => {
+    const { server, agent } = await meet(t);
+    const p = await agent.spawn(["x"], { id: "p" });
+    const piece = "x".repeat(8192);
+    const link = server.link;
+    const before = process.memoryUsage().rss;
+    let sent = 0;
+    let full = false;
+    while (sent < 20_000 && !full) {
+      link.notify("process/output", { processId: "p", seq: ++sent, stream: "stdout", chunk: base64(piece) });
+      if (sent % 100 === 0) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        full = link.socket.writableLength > 8 << 20; // the kernel takes no more, because the client does not read
+      }
+    }
+    assert.ok(full, "the client reads on and on");
+    assert.ok(process.memoryUsage().rss - before < 300 << 20, `the memory grew by ${process.memoryUsage().rss - before}`);
+    await assert.rejects(p.wait(), { code: "UNREAD" });
+    const got = output(p);
+    tell(link, "p", ["exited", ++sent, 0], ["closed", ++sent]);
+    assert.equal((await got).text.length, (sent - 2) * piece.length);
+  });
+
+  test("of questions", { timeout: 60_000 }, async (t) => {
+    let asked = 0;
+    const { server, agent } = await meet(t, {}, { ...quick, approveNetwork: () => (asked++, new Promise(() => {})) });
+    for (let id = 0; id < 3000; id++) server.link.send({ id, method: "network/policyRequest", params: { processId: "p", request: { protocol: "http", host: "h", port: 80 } } });
+    assert.equal(await agent.status(), "ready");
+    assert.equal(asked, 1024);
+  });
+
+  test("of pieces of a body that are too large", { timeout: 60_000 }, async (t) => {
+    const { agent } = await meet(t, {
+      "http/request": ({ params }, link) => {
+        setImmediate(() => link.notify("http/request/bodyDelta", { requestId: params["requestId"], seq: 1, deltaBase64: Buffer.alloc(2 << 20).toString("base64"), done: false }));
+        return { status: 200, headers: [], bodyBase64: "" };
+      },
+    });
+    const response = await agent.http.request("GET", "http://h/");
+    await assert.rejects(response.bytes(), { code: "PROTOCOL", message: /a piece of the body has 2097152 bytes/ });
+    assert.equal(await agent.status(), "ready");
+  });
+});
+
+test("questions: no answer is no, and so is an error", { timeout: 30_000 }, async (t) => {
+  const sorted = (...all: unknown[]): unknown[] => all.sort((a, b) => JSON.stringify(a).localeCompare(JSON.stringify(b)));
+  const answersOf = async (options: NodeOptions): Promise<unknown[]> => {
+    const { server } = await meet(t, {}, { ...quick, ...options });
+    server.link.send({ id: "n", method: "network/policyRequest", params: { processId: "p", request: { protocol: "http", host: "h", port: 80 } } });
+    server.link.send({
+      id: "c", method: "process/execApproval",
+      params: { processId: "p", approvalId: "a", kind: "start", argv: ["x"], exe: "/x", cwd: "/", reason: "", matchedRules: [], afterSeq: 0, timeoutMs: 1000 },
+    });
+    server.link.send({ id: "u", method: "no/such", params: {} });
+    while (server.link.replies.length < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+    return sorted(...server.link.replies.map(({ result }) => result ?? "error"));
+  };
+  assert.deepEqual(await answersOf({}), sorted("error", { decision: "decline" }, { decision: { type: "deny", reason: "this client decides nothing" } }));
+  const fails = (): never => {
+    throw new Error("oh");
+  };
+  assert.deepEqual(
+    await answersOf({ approveNetwork: fails, approveCommand: fails }),
+    sorted("error", { decision: "decline" }, { decision: { type: "deny", reason: "the client failed to decide: oh" } }),
+  );
+  assert.deepEqual(await answersOf({ approveNetwork: () => "yes" as never, approveCommand: () => "yes" as never }), sorted("error", { decision: "decline" }, { decision: { type: "deny", reason: "" } }));
+  assert.deepEqual(
+    await answersOf({ approveNetwork: async () => "allow" as const, approveCommand: async () => ({ acceptWithRule: ["x"] }) }),
+    sorted("error", { decision: { acceptWithRule: { prefix: ["x"] } } }, { decision: { type: "allow" } }),
+  );
+});
+
+test("what is repeated after a loss is what the contract allows", { timeout: 120_000 }, async (t) => {
+  const patch = { output: "", changes: [], diff: "" };
+  const calls: [string, unknown, (agent: NodeAgent) => Promise<unknown>][] = [
+    ["session/list", { sessions: [] }, (agent) => agent.sessions.list()],
+    ["process/start", { processId: "p", sandboxType: "none" }, (agent) => agent.spawn(["x"])],
+    ["process/list", { processes: [] }, (agent) => agent.processes()],
+    ["process/write", { status: "accepted" }, async (agent) => (await agent.spawn(["x"], { stdin: true })).write("x")],
+    ["process/closeStdin", { status: "accepted" }, async (agent) => (await agent.spawn(["x"], { stdin: true })).closeStdin()],
+    ["process/signal", {}, async (agent) => (await agent.spawn(["x"])).signal("interrupt")],
+    ["process/resize", {}, async (agent) => (await agent.spawn(["x"], { tty: true })).resize(1, 1)],
+    ["http/request", { status: 200, headers: [], bodyBase64: "" }, (agent) => agent.http.request("GET", "http://h/")],
+    ["fs/writeFile", {}, (agent) => agent.fs.write("/a", "")],
+    ["fs/createDirectory", {}, (agent) => agent.fs.mkdir("/a")],
+    ["fs/getMetadata", { isDirectory: true, isFile: false, isSymlink: false, size: 0, createdAtMs: 0, modifiedAtMs: 0 }, (agent) => agent.fs.stat("/a")],
+    ["fs/canonicalize", { path: "file:///a" }, (agent) => agent.fs.realpath("/a")],
+    ["fs/readDirectory", { entries: [] }, (agent) => agent.fs.list("/a")],
+    ["fs/walk", { entries: [], errors: [], truncated: false }, (agent) => agent.fs.walk("/a")],
+    ["fs/remove", {}, (agent) => agent.fs.remove("/a")],
+    ["fs/copy", {}, (agent) => agent.fs.copy("/a", "/b")],
+    ["fs/rename", {}, (agent) => agent.fs.rename("/a", "/b")],
+    ["fs/applyPatch", patch, (agent) => agent.fs.applyPatch("", { cwd: "/" })],
+  ];
+  for (const [method, result, call] of calls) {
+    let first = true;
+    const { server, agent } = await meet(t, {
+      "process/read": answerRead({ nextSeq: 1 }),
+      [method]: (_, link) => {
+        if (!first) return result;
+        first = false;
+        link.socket.destroy();
+        return silence;
+      },
+    }, {});
+    const repeats = REPEAT_OF[method] !== "never";
+    const outcome = await call(agent).then(() => undefined, (error: unknown) => error as AgentError);
+    if (repeats) assert.equal(outcome, undefined, `${method}: ${String(outcome)}`);
+    else assert.deepEqual([outcome?.code, (outcome as { sent?: boolean } | undefined)?.sent, outcome?.retryable], ["DISCONNECTED", true, false], method);
+    assert.equal(server.count(method), repeats ? 2 : 1, method);
+    await agent.close();
+  }
+});
+
+test("a server without a feature is not asked for it", { timeout: 30_000 }, async (t) => {
+  const { server, agent } = await meet(t, { initialize: () => ({ sessionId: "s", environmentInfo: { ...info, capabilities: {} } }) });
+  const p = await agent.spawn(["x"], { stdin: true });
+  const calls = [
+    agent.spawn(["x"], { tty: { rows: 1, cols: 1 } }), agent.spawn(["x"], { sandbox: { network: {} } }), agent.spawn(["x"], { execPolicy: {} }),
+    agent.run(["x"], { input: "x" }), p.closeStdin(), p.signal("kill"), p.resize(1, 1), agent.processes(), agent.sessions.list(), agent.sessions.end("s"),
+    agent.sessions.observe("s").processes(), agent.fs.rename("/a", "/b"), agent.fs.applyPatch("", { cwd: "/" }), agent.fs.watch("/a"), agent.connectTo("tcp://h:1"),
+    agent.forward(1), agent.fs.open("/a", "write"), agent.fs.under({}).open("/a"), agent.fs.write("/a", new Uint8Array(33 << 20)), agent.upload("/etc/hostname", "/a"),
+  ];
+  for (const [i, outcome] of (await Promise.allSettled(calls)).entries()) {
+    assert.equal(outcome.status, "rejected", `call ${i}`);
+    assert.equal((outcome.reason as AgentError).code, "UNSUPPORTED", `call ${i}: ${String(outcome.reason)}`);
+  }
+  assert.deepEqual(server.link.requests.map(({ method }) => method), ["initialize", "process/start"]);
+  await assert.rejects(connect(server.url, { sessionName: "x" }), { code: "UNSUPPORTED", flag: "namedSessions" });
+});
+
+test("a handshake that lies", { timeout: 30_000 }, async (t) => {
+  for (const [result, options, want] of [
+    [{}, {}, /sessionId is missing/],
+    [{ sessionId: "" }, {}, /without a session/],
+    [{ sessionId: "other" }, { sessionId: "mine" }, /another session: other/],
+    ["text", {}, /is a string/],
+    [{ sessionId: "s", session: { name: "b", created: true, retainMs: 1 } }, { sessionName: "a" }, /session b instead of a/],
+  ] as [unknown, NodeOptions, RegExp][]) {
+    const server = await Scripted.start(t, { initialize: () => result });
+    await assert.rejects(connect(server.url, options), { code: "PROTOCOL", message: want });
+  }
+});
+
+test("errors of the server", { timeout: 30_000 }, async (t) => {
+  let refusal = new Refusal(-32603, "x");
+  const { agent } = await meet(t, { "fs/getMetadata": () => refusal });
+  for (const [code, message, data, want] of [
+    [-32004, "no", undefined, { code: "NOT_FOUND", errno: undefined }],
+    [-32603, "No such file or directory (os error 2)", undefined, { code: "NOT_FOUND", errno: 2, errnoName: "ENOENT" }],
+    [-32600, "Permission denied (os error 13)", undefined, { code: "PERMISSION_DENIED", errno: 13 }],
+    [-32603, "it went wrong", { errno: 28 }, { code: "REFUSED", errno: 28, errnoName: "ENOSPC" }],
+    [-32600, "no", { reason: "execPolicy" }, { code: "REFUSED", reason: "execPolicy", retryable: false }],
+    [-32603, "a\u001b]0;title\u0007b\u202ec", undefined, { message: "/a: a\\u001b]0;title\\u0007b\\u202ec (-32603)", text: "a\u001b]0;title\u0007b\u202ec" }],
+    [-32603, "y".repeat(1 << 20), undefined, { text: "y".repeat(1 << 16) }],
+    [-32603, "x", "text", { code: "REFUSED" }],
+  ] as [number, string, unknown, object][]) {
+    refusal = new Refusal(code, message, data);
+    await assert.rejects(agent.fs.stat("/a"), want);
+  }
+});

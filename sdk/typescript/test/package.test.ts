@@ -1,0 +1,57 @@
+/** The package as it is published: installed into an empty folder, without a network. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { folder, home, repository, serve } from "./rig.js";
+
+const run = promisify(execFile);
+
+test("an empty folder, without a network", { timeout: 240_000 }, async (t) => {
+  const [dir, source, packed, again] = [folder(t), folder(t), folder(t), folder(t)];
+  // Not here, because npm pack builds the package, which other tests use meanwhile. npm test has built it.
+  for (const name of ["dist", "package.json", "README.md"]) cpSync(join(home, name), join(source, name), { recursive: true });
+  cpSync(join(repository, "LICENSE"), join(source, "LICENSE"));
+  const pack = async (to: string): Promise<{ filename: string; shasum: string; files: { path: string }[] }> => {
+    const { stdout } = await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", to], { cwd: source });
+    return (JSON.parse(stdout) as [{ filename: string; shasum: string; files: { path: string }[] }])[0];
+  };
+  const one = await pack(packed);
+  assert.equal(one.shasum, (await pack(again)).shasum, "two packages of the same files differ");
+  assert.ok(one.files.some(({ path }) => path === "LICENSE"));
+  assert.deepEqual(one.files.map(({ path }) => path).filter((path) => !/^(dist\/.+\.(js|d\.ts)|package\.json|README\.md|LICENSE)$/.test(path)), []);
+  const manifest = JSON.parse(readFileSync(join(home, "package.json"), "utf8")) as { exports: Record<string, Record<string, string>>; dependencies?: object };
+  assert.equal(manifest.dependencies, undefined);
+  for (const entry of Object.values(manifest.exports)) if (typeof entry === "object") assert.equal(Object.keys(entry)[0], "types", "types come first");
+
+  await run("npm", ["install", "--offline", "--no-audit", "--no-fund", join(packed, one.filename)], { cwd: dir });
+  const { url } = await serve(t);
+  writeFileSync(join(dir, "first.mjs"), `
+    import { connect } from "@execagent/client/node";
+    import * as core from "@execagent/client";
+    const agent = await connect("${url}");
+    console.log((await agent.run(["echo", "hello"])).text.trim(), agent instanceof core.Agent);
+    await agent.close();
+  `);
+  const { stdout } = await run(process.execPath, [join(dir, "first.mjs")], { cwd: dir });
+  assert.equal(stdout, "hello true\n");
+});
+
+test("the core imports nothing of Node", () => {
+  const seen = new Set<string>();
+  const visit = (name: string): void => {
+    if (seen.has(name)) return;
+    seen.add(name);
+    const source = readFileSync(join(home, "dist", name), "utf8");
+    for (const [, from] of source.matchAll(/(?:from|import) "([^"]+)"/g)) {
+      assert.match(from as string, /^\.\//, `${name} imports ${from}`);
+      visit((from as string).slice(2));
+    }
+    assert.doesNotMatch(source, /createRequire|\bprocess\.(env|on|platform|version|std)|\bBuffer\./, name);
+  };
+  visit("index.js");
+  assert.ok(seen.size > 15);
+});
