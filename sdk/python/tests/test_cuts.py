@@ -136,11 +136,11 @@ async def _nothing_is_left() -> None:
     raise AssertionError(left)
 
 
-async def test_gone_for_good(server: Server) -> None:
+async def test_gone_for_good(server: Server, tmp_path: Path) -> None:
     """Whoever waits gets an error when the connection does not come back."""
     async with Proxy(server.ws) as proxy, execagent.connect(proxy.url, recovery_timeout=0.5) as agent:
         process = await agent.spawn(["sh", "-c", "read x; sleep 60"], stdin=True)
-        watch = await agent.fs.watch("/tmp")
+        watch = await agent.fs.watch(str(tmp_path))  # nothing happens there
         waits = [
             asyncio.create_task(each)
             for each in (process.wait(), process.stdout.read(), watch.next(), agent.run(["sleep", "60"]))
