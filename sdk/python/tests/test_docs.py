@@ -90,12 +90,13 @@ def test_block(block: Block, tmp_path: Path) -> None:
         script = block.text.replace("127.0.0.1:7000", address)
         subprocess.run(["sh", "-eu", "-c", script], cwd=folder, env=env, check=True, timeout=60)
         return
-    text = block.text if block.info == "python run" else FRAME
+    code = block.text.replace("/var/project", f"/var/project{os.getpid()}")  # other runs have theirs
+    text = code if block.info == "python run" else FRAME
     process, url = start_agent("--listen", "ws://127.0.0.1:0", cwd=str(folder), env=env)
     try:
         text = re.sub(r"ws://127\.0\.0\.1:7000", url, text)
         done = subprocess.run(
-            [sys.executable, "-c", text, block.text],
+            [sys.executable, "-c", text, code],
             cwd=folder,
             env=env,
             capture_output=True,

@@ -96,6 +96,7 @@ class _Dialler:
         self._environment = environment
         self._target = target
         self._token = token
+        self._accepted = False  # the token, the last time
         self._identity = Identity()
         self._pinned: PublicKey | None = None
 
@@ -209,6 +210,10 @@ class _Dialler:
             raise ConnectError(f"the registry: {error}", final=True) from error
         except (OSError, EOFError) as error:
             raise ConnectError(f"the registry cannot be reached: {error}") from error
+        if status == 401 and self._accepted and self._target.token.renews:
+            self._accepted = False
+            self._token = await self._target.token.read() or self._token
+            return await self._connect()
         if not 200 <= status < 300:
             code, text = _registry_error(answer)
             offline = status == 409 and code == "environment_offline"
@@ -220,6 +225,7 @@ class _Dialler:
                 final=not passing,
                 status=status,
             )
+        self._accepted = True
         try:
             r = Record("the answer of the registry", json.loads(answer))
             if r.text("environment_id") != self._environment:
@@ -459,7 +465,11 @@ class Stream:
                 except TimeoutError:
                     self._finish(f"the connection to the rendezvous is lost: {lost}")
                     return
-                await self._resume(ws)
+                try:
+                    await self._resume(ws)
+                except asyncio.CancelledError:
+                    ws.abort()  # _finish does not know it yet
+                    raise
         except (ConnectError, FrameError, NoiseError, ProtocolError, _RefusedError) as error:
             self._finish(str(error))
 
