@@ -103,7 +103,7 @@ func TestSwappedLinks(t *testing.T) {
 			if err == nil && string(got) != "inside" || err != nil && !errors.Is(err, unix.ENOTDIR) {
 				t.Fatalf("read %q, %v", got, err)
 			}
-			err = fsops.WriteFile(t.Context(), host, path, []byte("inside"), fsops.RefuseLinks)
+			err = fsops.WriteFile(t.Context(), host, path, []byte("inside"), fsops.WriteOptions{Links: fsops.RefuseLinks})
 			if err != nil && !errors.Is(err, unix.ENOTDIR) {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +42,7 @@ func TestWriteFile(t *testing.T) {
 		root := tree(t, standard...)
 		before := list(t, root)
 		path := at(root, tt.path)
-		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), tt.links)
+		err := fsops.WriteFile(t.Context(), host, path, []byte("abc"), fsops.WriteOptions{Links: tt.links})
 		checkErr(t, err, tt.err)
 		if tt.at != "" {
 			rig.Is(t, string(rig.Value(os.ReadFile(filepath.Join(root, tt.at)))), "abc", "%s, %v: %s", tt.path, tt.links, tt.at)
@@ -55,10 +56,10 @@ func TestWriteFileKeepsModeAndHardLinks(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "a =a long text")
 	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
-	rig.Must(t, os.Link(a, b), os.Chmod(a, 0o751), fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.FollowLinks))
+	rig.Must(t, os.Link(a, b), os.Chmod(a, 0o751), fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.WriteOptions{}))
 	rig.Is(t, string(rig.Value(os.ReadFile(b))), "short", "other link")
 	rig.Is(t, rig.Value(os.Stat(a)).Mode(), 0o751, "mode")
-	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.FollowLinks))
+	rig.Must(t, fsops.WriteFile(t.Context(), host, filepath.Join(root, "n"), nil, fsops.WriteOptions{}))
 	umask := unix.Umask(0)
 	unix.Umask(umask)
 	fi := rig.Value(os.Stat(filepath.Join(root, "n")))
@@ -74,7 +75,7 @@ func TestWriteFileFifoWithReader(t *testing.T) {
 	defer r.Close()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	written := make(chan error, 1)
-	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.FollowLinks) }()
+	go func() { written <- fsops.WriteFile(t.Context(), host, path, want, fsops.WriteOptions{}) }()
 	got := make([]byte, len(want))
 	_ = rig.Value(io.ReadFull(r, got))
 	rig.Check(t, <-written)
@@ -89,7 +90,7 @@ func TestWriteFileFullFifo(t *testing.T) {
 	path := filepath.Join(tree(t, "ff |"), "ff")
 	r := rig.Value(os.OpenFile(path, os.O_RDWR, 0))
 	defer r.Close()
-	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.FollowLinks), unix.EAGAIN)
+	checkErr(t, fsops.WriteFile(t.Context(), host, path, make([]byte, 1<<20), fsops.WriteOptions{}), unix.EAGAIN)
 }
 
 func TestCreateDirectory(t *testing.T) {
@@ -169,4 +170,23 @@ func TestRename(t *testing.T) {
 		rig.Is(t, slices.Contains(after, tt.want), true, "%s to %s: %q is in %q", tt.src, tt.dst, tt.want, after)
 	}
 	checkErr(t, host.Rename(t.Context(), filepath.Join(tree(t, "z"), "z"), "/proc/z", true), unix.EXDEV)
+}
+
+// TestWriteFileAtomic: a new file takes the place of the old one with its mode and owner, and nothing is left behind.
+func TestWriteFileAtomic(t *testing.T) {
+	t.Parallel()
+	root := tree(t, "a =long text", "d/")
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	rig.Must(t, os.Link(a, b), os.Chmod(a, 0o4710), fsops.WriteFile(t.Context(), host, a, []byte("short"), fsops.WriteOptions{Atomic: true}))
+	rig.Is(t, string(rig.Value(os.ReadFile(a))), "short", "content")
+	rig.Is(t, string(rig.Value(os.ReadFile(b))), "long text", "other link")
+	rig.Is(t, rig.Value(os.Stat(a)).Mode(), 0o710, "mode")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, o := range []fsops.WriteOptions{{Atomic: true}, {Atomic: true, Exclusive: true}} {
+		rig.Is(t, fsops.WriteFile(ended, host, a, nil, o) != nil, true, "%+v fails", o)
+	}
+	rig.Must(t, fsops.WriteFile(t.Context(), host, a, nil, fsops.WriteOptions{Mode: new(uint32(0o604)), Atomic: true}))
+	rig.Is(t, rig.Value(os.Stat(a)).Mode(), 0o604, "the mode that was asked for")
+	rig.Is(t, len(list(t, root)), 3, "names")
 }
