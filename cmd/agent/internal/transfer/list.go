@@ -164,6 +164,14 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	var trouble Failures
 	failed := f.each(ctx, names, func(ctx context.Context, name, at string) error {
 		m, err := f.Client.FS(nil).Stat(ctx, at)
+		if _, refused := errors.AsType[*client.ServerError](err); refused {
+			if link, itself := f.Client.FS(nil).Lstat(ctx, at); itself == nil && link.IsSymlink {
+				e := newEntry(strings.TrimPrefix(name, ":"), at, link)
+				e.Type = "missing"
+				single = append(single, e)
+				return nil
+			}
+		}
 		if err != nil {
 			return err
 		}
