@@ -335,8 +335,10 @@ func canonicalize(path string) (string, error) {
 			continue
 		}
 		if err == nil {
-			if target, err = readLinkHost(unix.AT_FDCWD, next); strings.Trim(rest, "/") == "" {
+			if strings.Trim(rest, "/") == "" {
 				target, err = (*View)(nil).tailLink(max(resolved, "/"), name) // it may be a trap
+			} else {
+				target, err = readLinkHost(unix.AT_FDCWD, next)
 			}
 		}
 		if err != nil {
