@@ -209,13 +209,22 @@ func operation(ctx context.Context, v fsops.FS, root, line string) (string, erro
 
 const ok = unix.Errno(0)
 
+// errnos are the first error numbers by their names.
+var errnos = func() map[string]unix.Errno {
+	all := map[string]unix.Errno{}
+	for errno := unix.EPERM; errno <= unix.ELOOP; errno++ {
+		all[unix.ErrnoName(errno)] = errno
+	}
+	return all
+}()
+
 // outcomes returns the operations of a table of testdata/views.txt, each with the error that it has to
 // have: ok for none, and nil for any.
 func outcomes(t *testing.T, table string) map[string]error {
 	t.Helper()
 	words := map[string]error{"ok": ok, "any": nil, "invalid": invalid}
-	for errno := unix.EPERM; errno <= unix.ELOOP; errno++ {
-		words[unix.ErrnoName(errno)] = errno
+	for name, errno := range errnos {
+		words[name] = errno
 	}
 	all := map[string]error{}
 	for _, row := range rig.Rows(t, "testdata/views.txt", table, 2) {
