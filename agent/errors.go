@@ -41,6 +41,11 @@ func (c *connection) wireError(err error) *protocol.Error {
 // whatOf says what of a request the cause of an error is about, or "". started says that the error is one of a
 // process, whose files are the program and the directory.
 func whatOf(err error, started bool) string {
+	for _, shortage := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, shortage) {
+			return ""
+		}
+	}
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		switch {
 		case at.Op == "exec":

@@ -44,7 +44,10 @@ func WriteFile(ctx context.Context, files FS, path string, data []byte, o WriteO
 func writeFile(ctx context.Context, files FS, path string, data []byte, o WriteOptions) error {
 	if o.Atomic {
 		err := replaceFile(ctx, files, path, data, o)
-		for races := 0; errors.Is(err, errAppeared) && races < maxRaces; races++ {
+		for races := 0; err == errAppeared; races++ {
+			if races == maxRaces {
+				return pathError("write", path, unix.EBUSY)
+			}
 			err = replaceFile(ctx, files, path, data, o)
 		}
 		return err
@@ -178,8 +181,7 @@ func replaceFile(ctx context.Context, files FS, path string, data []byte, o Writ
 	if err != nil {
 		return pathError("write", path, err)
 	}
-	err = files.Rename(ctx, temp, real, old != nil)
-	if errors.Is(err, unix.EEXIST) && !o.Exclusive {
+	if err = files.Rename(ctx, temp, real, old != nil); errors.Is(err, unix.EEXIST) && !o.Exclusive {
 		return errAppeared
 	}
 	return about(path, err)

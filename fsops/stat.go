@@ -205,6 +205,9 @@ func (v *View) real(name string, missing bool) (string, error) {
 			if err != nil || rest == "" {
 				return found, err
 			}
+			if v != nil && v.paths.rules.Access(found) == Denied {
+				return "", unix.EACCES // found took the place of a directory that may be read
+			}
 			whole := path.Join(found, rest)
 			if len(whole) >= unix.PathMax {
 				return "", unix.ENAMETOOLONG
