@@ -81,24 +81,29 @@ func writeFile(ctx context.Context, files FS, path string, data []byte, o WriteO
 	return WriteTo(fd, path, data)
 }
 
-// setMode gives the file fd, which files have opened, a mode. After an error it closes fd. Only
-// the owner of a file may do that, but behind a policy this process can have more rights than the
-// process that has opened the file.
+// takesMode returns the reason why the file st may not get a mode, or nil. Only its owner may change that,
+// and behind a policy this process can have more rights than the process that has opened the file.
+func takesMode(files FS, st *unix.Stat_t, mode uint32) error {
+	if _, direct := files.(Host); !direct && st.Mode&0o777 != mode && int(st.Uid) != unix.Geteuid() {
+		return unix.EPERM
+	}
+	return nil
+}
+
+// setMode gives the file fd, which files have opened, a mode. After an error it closes fd.
 func setMode(files FS, fd int, path string, mode *uint32) error {
 	if mode == nil {
 		return nil
 	}
 	var st unix.Stat_t
 	err := fstat(fd, &st)
-	_, direct := files.(Host)
-	switch {
-	case err != nil:
-	case !isRegular(&st):
+	if err == nil && !isRegular(&st) {
 		err = notRegular(path)
-	case st.Mode&0o7777 == *mode:
-	case !direct && int(st.Uid) != unix.Geteuid():
-		err = unix.EPERM
-	default:
+	}
+	if err == nil {
+		err = takesMode(files, &st, *mode)
+	}
+	if err == nil && st.Mode&0o7777 != *mode {
 		err = unix.Fchmod(fd, *mode)
 	}
 	if err != nil {
@@ -139,9 +144,17 @@ func replaceFile(ctx context.Context, files FS, path string, data []byte, o Writ
 			return err
 		}
 	}
+	mode := o.Mode
+	if old != nil && mode == nil {
+		mode = new(old.stat.Mode & 0o777)
+	} else if old != nil {
+		if err := takesMode(files, &old.stat, *mode); err != nil {
+			return pathError("chmod", path, err)
+		}
+	}
 	dir, _ = splitPath(real)
 	temp := join(dir, newPrefix+rand.Text())
-	fd, err := files.OpenWrite(ctx, temp, Writing{Links: RefuseLinks, New: true, Private: old != nil || o.Mode != nil})
+	fd, err := files.OpenWrite(ctx, temp, Writing{Links: RefuseLinks, New: true, Private: mode != nil})
 	if err != nil {
 		return about(path, err)
 	}
@@ -156,10 +169,6 @@ func replaceFile(ctx context.Context, files FS, path string, data []byte, o Writ
 	if err := old.give(fd); err != nil {
 		unix.Close(fd)
 		return pathError("chown", path, err)
-	}
-	mode := o.Mode
-	if mode == nil && old != nil {
-		mode = new(old.stat.Mode & 0o777)
 	}
 	if mode != nil {
 		if err := unix.Fchmod(fd, *mode); err != nil {
@@ -208,6 +217,9 @@ const aclName = "system.posix_acl_access"
 // one that may be written, as if it were written in place.
 func likenessOf(ctx context.Context, files FS, path string) (*likeness, error) {
 	fd, err := files.OpenWrite(ctx, path, Writing{Links: RefuseLinks, Old: true})
+	if errors.Is(err, unix.ETXTBSY) {
+		fd, err = files.OpenRead(ctx, path, RefuseLinks) // a program that runs is not written, but can be replaced
+	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
