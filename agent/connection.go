@@ -29,6 +29,7 @@ type connection struct {
 	phase     atomic.Int32
 	approves  bool // the client answers questions about commands
 	refusals  bool // the client wants to know what was refused to its processes
+	errorData bool // the client wants to know the causes of errors
 
 	session *Session // set by initialize, which runs before all other requests, as audit
 	audit   *audit.ClientLog
@@ -89,7 +90,7 @@ func newConnection(a *Agent, conn rpc.Conn) *connection {
 	c.peer = rpc.NewPeer(conn, rpc.Config{
 		Table:        c.table(),
 		Notification: c.notification,
-		WireError:    WireError,
+		WireError:    c.wireError,
 		Closing:      c.closing,
 		Answered:     a.metrics.Answered,
 		Concurrency:  a.cfg.ConcurrentRequests,
@@ -193,7 +194,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 		return nil, err
 	}
 	c.session = s
-	c.approves, c.refusals = p.SubcommandApprovals && c.agent.cfg.Confines, p.Refusals
+	c.approves, c.refusals, c.errorData = p.SubcommandApprovals && c.agent.cfg.Confines, p.Refusals, p.ErrorData
 	c.phase.CompareAndSwap(phaseNew, phaseInitialized)
 	c.audit = s.audit.Attach(asked.client, c.owner, c.remote, !created)
 	r := &initializeResult{connection: c}

@@ -79,6 +79,12 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		Refusals:            true,
 		ExecApprovalEnforce: true,
 
+		ErrorData:             true,
+		FSReadDirectoryLstat:  true,
+		FSMetadata:            true,
+		FSWriteOptions:        true,
+		FSCanonicalizeMissing: true,
+
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,
 		SandboxCeiling:  cfg.SandboxCeiling != nil,
@@ -143,7 +149,7 @@ func (c *connection) readConfig(ctx context.Context, p protocol.ConfigReadParams
 		return nil, protocol.InvalidParams("%v", err)
 	}
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeInternal, "%v", err)
+		return nil, caused(protocol.Errorf(protocol.CodeInternal, "%v", err), err)
 	}
 	r := &protocol.ConfigReadResult{
 		CodexHomeDir: protocol.NewPathURI(found.CodexHome),

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"net"
 	"syscall"
 
 	"github.com/execagent/execagent/fsops"
@@ -18,7 +20,46 @@ func WireError(err error) *protocol.Error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e
 	}
-	return protocol.Errorf(errorCode(err), "%s", errorText(err))
+	return caused(protocol.Errorf(errorCode(err), "%s", errorText(err)), err)
+}
+
+// caused returns an error with what it was made of.
+func caused(e *protocol.Error, err error) *protocol.Error {
+	e.Err = err
+	return e
+}
+
+// wireError is [WireError] for the client of a connection, which may want to know causes.
+func (c *connection) wireError(err error) *protocol.Error {
+	e := WireError(err)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && c.errorData {
+		return e.WithCause(int(errno), whatOf(err, e.Data != nil))
+	}
+	return e
+}
+
+// whatOf says what of a request the cause of an error is about, or "". started says that the error is one of a
+// process, whose files are the program and the directory.
+func whatOf(err error, started bool) string {
+	for _, shortage := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, shortage) {
+			return ""
+		}
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		switch {
+		case at.Op == "exec":
+			return protocol.WhatProgram
+		case at.Op == "chdir":
+			return protocol.WhatCwd
+		case !started:
+			return protocol.WhatPath
+		}
+	}
+	if at, ok := errors.AsType[*net.OpError](err); ok && at.Op == "dial" {
+		return protocol.WhatAddress
+	}
+	return ""
 }
 
 func errorCode(err error) protocol.Code {

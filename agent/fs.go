@@ -82,7 +82,8 @@ func (c *connection) writeFile(ctx context.Context, p protocol.WriteFileParams) 
 		err = protocol.InvalidRequest("dataBase64: %v", p.DataError)
 	}
 	if err == nil {
-		err = fsops.WriteFile(ctx, files, path, p.Data, links(p.FollowSymlinks))
+		o := fsops.WriteOptions{Links: links(p.FollowSymlinks), Mode: p.Mode, Parents: p.Parents, Exclusive: p.Exclusive, Atomic: p.Atomic}
+		err = fsops.WriteFile(ctx, files, path, p.Data, o)
 	}
 	return protocol.Empty{}, err
 }
@@ -95,21 +96,12 @@ func (c *connection) createDirectory(ctx context.Context, p protocol.CreateDirec
 	return protocol.Empty{}, err
 }
 
-func (c *connection) getMetadata(ctx context.Context, p protocol.PathParams) (*protocol.FileMetadata, error) {
+func (c *connection) canonicalize(ctx context.Context, p protocol.CanonicalizeParams) (*protocol.CanonicalizeResult, error) {
 	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	m, err := files.Stat(ctx, path, links(p.FollowSymlinks))
-	return (*protocol.FileMetadata)(&m), err
-}
-
-func (c *connection) canonicalize(ctx context.Context, p protocol.PathParams) (*protocol.CanonicalizeResult, error) {
-	files, path, err := c.file(ctx, p.Path, p.Sandbox)
-	if err != nil {
-		return nil, err
-	}
-	path, err = files.Canonicalize(ctx, path)
+	path, err = files.Canonicalize(ctx, path, p.AllowMissing)
 	return &protocol.CanonicalizeResult{Path: protocol.NewPathURI(path)}, err
 }
 
@@ -121,18 +113,22 @@ type directoryResult struct {
 
 func (r *directoryResult) Sent() { r.share.Release() }
 
-func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (*directoryResult, error) {
+func (c *connection) readDirectory(ctx context.Context, p protocol.ReadDirectoryParams) (*directoryResult, error) {
 	files, path, err := c.file(ctx, p.Path, p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := files.ReadDirectory(ctx, path)
+	details := p.Entries == protocol.Lstat
+	entries, err := files.ReadDirectory(ctx, path, details)
 	if err != nil {
 		return nil, err
 	}
 	var cost int64
 	for _, e := range entries {
 		cost += answers.ListedCost(len(e.Name))
+		if details {
+			cost += detailCost
+		}
 	}
 	r := &directoryResult{share: c.share(c.listings)}
 	if err := r.share.List(ctx, cost); err != nil {
@@ -141,6 +137,12 @@ func (c *connection) readDirectory(ctx context.Context, p protocol.PathParams) (
 	r.Entries = make([]protocol.DirectoryEntry, len(entries))
 	for i, e := range entries {
 		r.Entries[i] = protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
+		if details {
+			r.Entries[i].Type = typeWords[e.Type]
+			if e.Known {
+				r.Entries[i].Size, r.Entries[i].ModifiedAtMs, r.Entries[i].Mode = new(e.Size), new(e.ModifiedAtMs), new(uint32(e.Mode))
+			}
+		}
 	}
 	return r, nil
 }
@@ -174,9 +176,9 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 	if err != nil {
 		return nil, err
 	}
-	mode, open := fsops.ModeRead, files.OpenRead
+	mode, open := fsops.ModeRead, func() (int, error) { return files.OpenRead(ctx, path, fsops.FollowLinks) }
 	if p.Mode == protocol.OpenReplace {
-		mode, open = fsops.ModeReplace, files.OpenWrite
+		mode, open = fsops.ModeReplace, func() (int, error) { return files.OpenWrite(ctx, path, fsops.Writing{}) }
 	}
 	if err := share.Descriptors().Take(c.owner, 1); err != nil {
 		return nil, err
@@ -184,9 +186,7 @@ func (c *connection) open(ctx context.Context, p protocol.OpenParams) (*protocol
 	c.mu.Lock()
 	c.files, c.opening = c.files+1, c.opening+1
 	c.mu.Unlock()
-	err = c.handles.Open(p.HandleID, mode, func() (int, error) {
-		return open(ctx, path, fsops.FollowLinks)
-	})
+	err = c.handles.Open(p.HandleID, mode, open)
 	c.mu.Lock()
 	c.opening--
 	c.mu.Unlock()

@@ -134,7 +134,7 @@ func httpError(err error) error {
 	if e, ok := errors.AsType[*httpclient.ParamError](err); ok {
 		return protocol.InvalidParams("%v", e)
 	}
-	return protocol.Errorf(protocol.CodeInternal, "%v", err)
+	return caused(protocol.Errorf(protocol.CodeInternal, "%v", err), err)
 }
 
 // beginStream claims a request id for a streamed body.

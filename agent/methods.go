@@ -62,7 +62,8 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodSessionEnd:  {Handle: serve(c, famSession, c.endSession), Order: free},
 
 		protocol.MethodFSReadFile:        {Handle: serve(c, famFiles, withFile(c, c.readFile)), Order: reads},
-		protocol.MethodFSGetMetadata:     {Handle: serve(c, famFiles, c.getMetadata), Order: reads},
+		protocol.MethodFSGetMetadata:     {Handle: serve(c, famFiles, withFile(c, c.getMetadata)), Order: reads},
+		protocol.MethodFSGetMetadataMany: {Handle: serve(c, famFiles, withFile(c, c.getMetadataMany)), Order: reads},
 		protocol.MethodFSCanonicalize:    {Handle: serve(c, famFiles, c.canonicalize), Order: reads},
 		protocol.MethodFSReadDirectory:   {Handle: serve(c, famFiles, withFile(c, c.readDirectory)), Order: reads},
 		protocol.MethodFSWalk:            {Handle: serve(c, famFiles, withFile(c, c.walk)), Order: reads},

@@ -101,5 +101,5 @@ func cut(err error) error {
 	if len(e.Message) <= maxPatchError {
 		return e
 	}
-	return protocol.Errorf(e.Code, "%s...", strings.ToValidUTF8(e.Message[:maxPatchError], ""))
+	return caused(protocol.Errorf(e.Code, "%s...", strings.ToValidUTF8(e.Message[:maxPatchError], "")), err)
 }

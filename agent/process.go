@@ -170,7 +170,7 @@ func startError(err error) error {
 	if full, ok := errors.AsType[*share.Error](err); ok {
 		return full
 	}
-	return protocol.Errorf(protocol.CodeInternal, "%s", errorText(err))
+	return caused(protocol.Errorf(protocol.CodeInternal, "%s", errorText(err)), err)
 }
 
 // Kinds of failed starts. The data of the error of a process/start has the kind (rpc.md 4.3).
@@ -181,7 +181,7 @@ const (
 
 // withKind returns the error with its kind.
 func withKind(kind string, e *protocol.Error) *protocol.Error {
-	return &protocol.Error{Code: e.Code, Message: e.Message, Data: []byte(`{"kind":"` + kind + `"}`)}
+	return &protocol.Error{Code: e.Code, Message: e.Message, Data: []byte(`{"kind":"` + kind + `"}`), Err: e.Err}
 }
 
 // spawnError returns an error of [procs.Start] with its kind. As with the reference, a search that

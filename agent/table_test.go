@@ -86,7 +86,7 @@ func TestTableConfines(t *testing.T) {
 	rig.Must(t, os.WriteFile(source, []byte("x"), 0o666))
 	paths := object{
 		"path": uri(target), "sourcePath": uri(source), "destinationPath": uri(target),
-		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source), "address": "unix://" + source,
+		"cwd": uri(dir), "missing": []string{uri(target)}, "present": uri(source), "address": "unix://" + source, "paths": []string{uri(target)},
 	}
 	others := object{
 		"processId": "p", "argv": []string{"/bin/sh", "-c", "echo >target"}, "env": object{}, "tty": false, "recursive": true,
@@ -108,7 +108,14 @@ func TestTableConfines(t *testing.T) {
 		for _, m := range members {
 			maps.Copy(params, m)
 		}
-		e, _ := errors.AsType[*protocol.Error](c.call(method, params, nil))
+		if method == protocol.MethodFSWriteFile {
+			delete(params, "mode") // that of fs/open
+		}
+		var many protocol.GetMetadataManyResult
+		e, _ := errors.AsType[*protocol.Error](c.call(method, params, &many))
+		if len(many.Files) > 0 && many.Files[0].Error != nil {
+			return protocol.Error{Code: many.Files[0].Error.Code}
+		}
 		if e == nil {
 			return protocol.Error{}
 		}

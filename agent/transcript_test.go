@@ -278,8 +278,8 @@ func sorted(lines []string) []string { return slices.Sorted(slices.Values(lines)
 var (
 	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
 	infos   = regexp.MustCompile(`"environmentInfo":\{.*"capabilities":\{[^}]*\}\}`)
-	numbers = regexp.MustCompile(`"(pid)":[0-9]+|"([a-z]*[aA]tMs)":(?:1[5-9]|2)[0-9]{11}`)
-	sizes   = regexp.MustCompile(`("isDirectory":true,"isFile":false,"isSymlink":[a-z]+,"size":)[0-9]+`)
+	numbers = regexp.MustCompile(`"(pid|uid|gid|owner|group)":(?:[0-9]+|"[^"]*")|"([a-z]*[aA]tMs)":(?:1[5-9]|2)[0-9]{11}`)
+	sizes   = regexp.MustCompile(`("isDirectory":true,"isFile":false,(?:"isSymlink":[a-z]+|"type":"directory"),"size":)[0-9]+`)
 )
 
 // normal replaces what differs from run to run.

@@ -196,7 +196,7 @@ func (c *Client) initialize(parent context.Context, l *connection, resume string
 	// write.
 	stop := context.AfterFunc(ctx, l.abort)
 
-	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil, Refusals: c.cfg.Refusals}
+	params := protocol.InitializeParams{ClientName: c.cfg.ClientName, SubcommandApprovals: c.cfg.Approvals.Decide != nil, Refusals: c.cfg.Refusals, ErrorData: true}
 	if resume != "" {
 		params.ResumeSessionID = &resume
 	}

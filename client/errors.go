@@ -161,7 +161,8 @@ func (e *GapError) Error() string {
 }
 
 // ServerError is an answer that refuses a request, cut to 64 KiB. It wraps the *protocol.Error, and
-// is [fs.ErrNotExist] if its code says so.
+// is [fs.ErrNotExist] if its code says so. It is that, [fs.ErrExist] or [fs.ErrPermission] also if its
+// cause is an error of the server's system that these stand for; [protocol.Error.Cause] has the cause.
 type ServerError struct{ Err *protocol.Error }
 
 func (e *ServerError) Error() string {
@@ -171,9 +172,24 @@ func (e *ServerError) Error() string {
 // Unwrap returns the error as it came.
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// Is makes errors.Is(err, fs.ErrNotExist) work.
+// Is makes errors.Is work for errors of package fs.
 func (e *ServerError) Is(target error) bool {
-	return target == fs.ErrNotExist && e.Err.Code == protocol.CodeNotFound
+	if target == fs.ErrNotExist && e.Err.Code == protocol.CodeNotFound {
+		return true
+	}
+	cause := e.Err.Cause()
+	if cause == nil {
+		return false
+	}
+	switch cause.Name {
+	case "ENOENT":
+		return target == fs.ErrNotExist
+	case "EEXIST", "ENOTEMPTY":
+		return target == fs.ErrExist
+	case "EACCES", "EPERM":
+		return target == fs.ErrPermission
+	}
+	return false
 }
 
 // ProtocolError says that the server broke the rules of the protocol.

@@ -14,7 +14,7 @@ const maxWhole = 32 << 20
 
 // FS is the file system of the server. Paths are native paths of the server, and
 // absolute. Errors are *fs.PathError around the error of [Client.Call]; errors.Is
-// finds [fs.ErrNotExist] if something does not exist.
+// finds [fs.ErrNotExist], [fs.ErrExist] and [fs.ErrPermission], see [ServerError].
 //
 // After a lost connection, requests that only read are made again. Requests that
 // change something are not: their error is a [DisconnectedError], and the change
@@ -96,8 +96,12 @@ func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, err
 
 // Canonicalize resolves all links of a path that exists.
 func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
+	return f.canonicalize(ctx, path, &protocol.CanonicalizeParams{Path: protocol.NewPathURI(path), Sandbox: f.sandbox})
+}
+
+func (f *FS) canonicalize(ctx context.Context, path string, params *protocol.CanonicalizeParams) (string, error) {
 	var r protocol.CanonicalizeResult
-	if err := f.ask(ctx, "canonicalize", path, protocol.MethodFSCanonicalize, f.path(path), &r); err != nil {
+	if err := f.ask(ctx, "canonicalize", path, protocol.MethodFSCanonicalize, params, &r); err != nil {
 		return "", err
 	}
 	real, err := r.Path.Native()

@@ -55,6 +55,7 @@ func TestFS(t *testing.T) {
 		info, err := files.Stat(ctx, dir+"/copy/one ü")
 		rig.Check(t, err)
 		rig.Is(t, info.IsFile && info.Size == 7, true, "Stat gives %+v", info)
+		testDetails(t, files, dir)
 		entries, err := files.ReadDir(ctx, dir+"/a")
 		rig.Check(t, err)
 		slices.SortFunc(entries, func(a, b protocol.DirectoryEntry) int { return bytes.Compare([]byte(a.FileName), []byte(b.FileName)) })
@@ -75,6 +76,24 @@ func TestFS(t *testing.T) {
 		rig.Is(t, files.Remove(ctx, dir+"/a"), fs.ErrNotExist, "removing what is not there")
 		rig.Is(t, rig.Err(files.Stat(ctx, "relative")), fs.ErrInvalid, "a relative path")
 	})
+}
+
+// testDetails: what only servers with flags of ours know. It leaves no files in dir.
+func testDetails(t *testing.T, files *client.FS, dir string) {
+	ctx, at := t.Context(), dir+"/more/file"
+	all := client.WriteOptions{Mode: new(fs.FileMode(0o751)), Parents: true, Exclusive: true, Atomic: true}
+	rig.Must(t, files.WriteFileWith(ctx, at, nil, all), os.Symlink("gone", dir+"/more/link"))
+	err := files.WriteFileWith(ctx, at, nil, all)
+	rig.Is(t, err, fs.ErrExist, "a file that exists")
+	refused, _ := errors.AsType[*protocol.Error](err)
+	rig.Same(t, "the cause", &protocol.Cause{Errno: 17, Name: "EEXIST", What: protocol.WhatPath}, refused.Cause())
+	rig.Is(t, *rig.Value(files.StatDetails(ctx, at)).Mode, 0o751, "mode")
+	rig.Is(t, rig.Value(files.Lstat(ctx, dir+"/more/link")).LinkTarget, "gone", "link")
+	rig.Is(t, rig.Value(files.CanonicalizeMissing(ctx, dir+"/more/link/x")), dir+"/more/gone/x", "a path that is missing")
+	rig.Is(t, len(rig.Value(files.ReadDirLstat(ctx, dir+"/more"))), 2, "names")
+	many := rig.Value(files.StatMany(ctx, append(slices.Repeat([]string{at}, protocol.MaxManyPaths), dir+"/more/link"), protocol.Stat))
+	rig.Is(t, many[len(many)-1].Err, fs.ErrNotExist, "the last of %d", len(many))
+	rig.Must(t, files.RemoveAll(ctx, dir+"/more"))
 }
 
 func TestFile(t *testing.T) {

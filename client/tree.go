@@ -15,8 +15,8 @@ import (
 )
 
 // Tree is the directory root on the server as an [fs.FS], for io/fs, text/template,
-// http.FS and so on. It is read-only, and follows links as the server does. The
-// protocol has no permissions, so modes only say that files may be read. A name with
+// http.FS and so on. It is read-only, and follows links as the server does. Modes
+// only say that files may be read; [FS.StatDetails] has the real ones. A name with
 // U+FFFD cannot be opened, because the listing of a directory has U+FFFD for bytes that are
 // not UTF-8. ctx bounds all use of the tree.
 func (f *FS) Tree(ctx context.Context, root string) fs.FS { return &tree{ctx, f, root} }

@@ -47,7 +47,7 @@ func BenchmarkCanonicalize(b *testing.B) {
 	root := tree(b, "d/f", "l -> d")
 	for _, name := range []string{"d/f", "l/f"} {
 		path := filepath.Join(root, name)
-		measure(b, name, 0, func() error { return rig.Err(host.Canonicalize(b.Context(), path)) })
+		measure(b, name, 0, func() error { return rig.Err(host.Canonicalize(b.Context(), path, false)) })
 	}
 }
 
@@ -56,7 +56,7 @@ func BenchmarkReadDirectory(b *testing.B) {
 	for i := range 1000 {
 		grow(b, root, fmt.Sprintf("some-file-%04d.go", i))
 	}
-	measure(b, "1000", 0, func() error { return rig.Err(host.ReadDirectory(b.Context(), root)) })
+	measure(b, "1000", 0, func() error { return rig.Err(host.ReadDirectory(b.Context(), root, false)) })
 }
 
 // BenchmarkWalk lists 10,000 files in 100 directories.
@@ -90,7 +90,7 @@ func BenchmarkWriteFile(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		path, data := filepath.Join(b.TempDir(), "f"), make([]byte, size)
 		measure(b, fmt.Sprintf("%dKiB", size>>10), size, func() error {
-			return fsops.WriteFile(b.Context(), host, path, data, fsops.FollowLinks)
+			return fsops.WriteFile(b.Context(), host, path, data, fsops.WriteOptions{})
 		})
 	}
 }

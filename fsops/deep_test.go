@@ -116,10 +116,10 @@ func TestViewManyLinks(t *testing.T) {
 		grow(t, root, fmt.Sprintf("far/%d -> %s", i, steps), fmt.Sprintf("near/%d -> ../f", i))
 	}
 	v := everything.view(t, root)
-	entries := rig.Value(v.ReadDirectory(t.Context(), root+"/near"))
+	entries := rig.Value(v.ReadDirectory(t.Context(), root+"/near", false))
 	rig.Is(t, len(entries), 2000, "near: entries")
 	rig.Is(t, entries[0].IsFile, true, "near: a file")
-	checkErr(t, rig.Err(v.ReadDirectory(t.Context(), root+"/far")), invalid)
+	checkErr(t, rig.Err(v.ReadDirectory(t.Context(), root+"/far", false)), invalid)
 }
 
 // TestReadDirectoryTooLarge: a directory has more names than a message can
@@ -138,8 +138,8 @@ func TestReadDirectoryTooLarge(t *testing.T) {
 		name := fmt.Sprintf("%s/%06d%s", root, i, strings.Repeat("\xff", length))[:len(root)+1+length+5]
 		rig.Must(t, unix.Mknod(name, unix.S_IFREG|0o600, 0))
 		if i == n*9/10 {
-			rig.Check(t, rig.Err(host.ReadDirectory(t.Context(), root)))
+			rig.Check(t, rig.Err(host.ReadDirectory(t.Context(), root, false)))
 		}
 	}
-	checkErr(t, rig.Err(host.ReadDirectory(t.Context(), root)), invalid)
+	checkErr(t, rig.Err(host.ReadDirectory(t.Context(), root, false)), invalid)
 }

@@ -16,6 +16,9 @@ const MaxDirectorySize = 48 << 20
 
 const entryAllowance = 64
 
+// detailAllowance is what the details of an entry count in addition.
+const detailAllowance = 128
+
 // maxLinkWork bounds the cost of resolving the links of one directory under a
 // policy: the bytes of the paths that the rules are asked about.
 const maxLinkWork = 64 << 20
@@ -27,21 +30,33 @@ type DirEntry struct {
 	// IsDirectory and IsFile describe the target of a link; both are false for
 	// fifos, sockets and devices.
 	IsDirectory, IsFile bool
+
+	// The rest is for a list with details. It is about the name itself: links are
+	// not followed, and none is left out.
+	Type Type
+	// Known is false if no more than the type could be found out: a policy denies
+	// the object, or the directory may be read but not searched.
+	Known        bool
+	Mode         uint16 // as in [Metadata]
+	Size         uint64
+	ModifiedAtMs int64
 }
 
 // ReadDirectory lists the directory at path in the order of the file system,
-// names with a leading dot included. Links that lead nowhere are left out.
-func (Host) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
-	return (*View)(nil).readDirectory(path)
+// names with a leading dot included. Without details, links that lead nowhere are
+// left out.
+func (Host) ReadDirectory(_ context.Context, path string, details bool) ([]DirEntry, error) {
+	return (*View)(nil).readDirectory(path, details)
 }
 
 // ReadDirectory lists the directory at path. Denied names are listed, hidden
-// names are not. A link to a denied or hidden object is listed without a type.
-func (v *View) ReadDirectory(_ context.Context, path string) ([]DirEntry, error) {
-	return v.readDirectory(path)
+// names are not. Without details, a link to a denied or hidden object is listed
+// without a type.
+func (v *View) ReadDirectory(_ context.Context, path string, details bool) ([]DirEntry, error) {
+	return v.readDirectory(path, details)
 }
 
-func (v *View) readDirectory(path string) ([]DirEntry, error) {
+func (v *View) readDirectory(path string, details bool) ([]DirEntry, error) {
 	d, err := v.openDir(workingDir, path, true)
 	if err != nil {
 		return nil, pathError("open", path, err)
@@ -62,7 +77,16 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 			if !v.shows(d, name, kind) {
 				continue
 			}
-			if kind == unix.DT_UNKNOWN || kind == unix.DT_LNK {
+			var e DirEntry
+			switch {
+			case details:
+				e.Type = Type(kind)
+				if !v.detail(d, string(name), &e) {
+					continue
+				}
+				kind = byte(e.Type)
+				size += detailAllowance
+			case kind == unix.DT_UNKNOWN || kind == unix.DT_LNK:
 				var ok bool
 				kind, ok = v.entryKind(d, string(name), &work)
 				if work > maxLinkWork {
@@ -72,17 +96,40 @@ func (v *View) readDirectory(path string) ([]DirEntry, error) {
 					continue
 				}
 			}
-			text := lossy(string(name))
-			if size += len(text) + entryAllowance; size > MaxDirectorySize {
+			e.Name = lossy(string(name))
+			if size += len(e.Name) + entryAllowance; size > MaxDirectorySize {
 				return nil, invalidf("directory %q is larger than %d bytes", path, MaxDirectorySize)
 			}
-			entries = append(entries, DirEntry{
-				Name:        text,
-				IsDirectory: kind == unix.DT_DIR,
-				IsFile:      kind == unix.DT_REG,
-			})
+			e.IsDirectory, e.IsFile = kind == unix.DT_DIR, kind == unix.DT_REG
+			entries = append(entries, e)
 		}
 	}
+}
+
+// detail describes name itself. The type in e is that of the directory. detail returns false if
+// there is no such name any more.
+func (v *View) detail(d Dir, name string, e *DirEntry) bool {
+	var st unix.Stat_t
+	var err error
+	access := Read
+	if v == nil {
+		err = fstatAt(d.FD, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	} else {
+		var p Place
+		if p, err = v.find(d, name, 0); err == nil {
+			st, access = p.Stat, p.Access
+			p.Close()
+		}
+	}
+	if err != nil {
+		return err != unix.ENOENT // else the type is all that is known
+	}
+	e.Type = Type(kindOf(&st))
+	if access >= Read {
+		e.Known, e.Mode, e.Size = true, uint16(st.Mode&0o7777), uint64(st.Size)
+		e.ModifiedAtMs = st.Mtim.Sec*1000 + st.Mtim.Nsec/1e6
+	}
+	return true
 }
 
 // entryKind returns the type of the object that name leads to, or DT_UNKNOWN if

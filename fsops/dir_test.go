@@ -28,16 +28,16 @@ func TestReadDirectory(t *testing.T) {
 		{Name: "up", IsDirectory: true},
 	}
 	for _, path := range []string{"d", "dlink"} {
-		got, err := host.ReadDirectory(t.Context(), filepath.Join(root, path))
+		got, err := host.ReadDirectory(t.Context(), filepath.Join(root, path), false)
 		checkErr(t, err, nil)
 		slices.SortFunc(got, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 		rig.Same(t, path, want, got)
 	}
-	rig.Same(t, "empty", []fsops.DirEntry{}, rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "empty"))))
+	rig.Same(t, "empty", []fsops.DirEntry{}, rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "empty"), false)))
 	for path, want := range map[string]error{
 		"nope": unix.ENOENT, "z": unix.ENOTDIR, "d/ff": unix.ENOTDIR, "d/loop": unix.ELOOP, "d/dang": unix.ENOENT,
 	} {
-		checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, path))), want)
+		checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, path), false)), want)
 	}
 }
 
@@ -50,14 +50,14 @@ func TestReadDirectoryLarge(t *testing.T) {
 	for i := range n {
 		grow(t, root, "a-name-of-some-length-"+strconv.Itoa(i))
 	}
-	got := rig.Value(host.ReadDirectory(t.Context(), root))
+	got := rig.Value(host.ReadDirectory(t.Context(), root, false))
 	rig.Is(t, len(got), n, "entries")
 	seen := map[string]bool{}
 	for _, e := range got {
 		rig.Is(t, e.IsFile && !e.IsDirectory && !seen[e.Name], true, "%+v is a file that was not seen before", e)
 		seen[e.Name] = true
 	}
-	rig.Same(t, "the order, again", got, rig.Value(host.ReadDirectory(t.Context(), root)))
+	rig.Same(t, "the order, again", got, rig.Value(host.ReadDirectory(t.Context(), root, false)))
 }
 
 func TestReadDirectoryNoPermission(t *testing.T) {
@@ -70,9 +70,9 @@ func TestReadDirectoryNoPermission(t *testing.T) {
 		rig.Must(t, unix.Chmod(path, mode))
 		t.Cleanup(func() { _ = unix.Chmod(path, 0o700) })
 	}
-	checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, "search"))), unix.EACCES)
+	checkErr(t, rig.Err(host.ReadDirectory(t.Context(), filepath.Join(root, "search"), false)), unix.EACCES)
 	// The type of f can be read in the directory; that of what l leads to can
 	// not.
-	got := rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "list")))
+	got := rig.Value(host.ReadDirectory(t.Context(), filepath.Join(root, "list"), false))
 	rig.Same(t, "the list", []fsops.DirEntry{{Name: "f", IsFile: true}}, got)
 }

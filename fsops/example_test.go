@@ -19,7 +19,7 @@ func ExampleFS() {
 			return err
 		}
 		next := path + ".next"
-		if err := fsops.WriteFile(ctx, files, next, bytes.ToUpper(text), fsops.FollowLinks); err != nil {
+		if err := fsops.WriteFile(ctx, files, next, bytes.ToUpper(text), fsops.WriteOptions{}); err != nil {
 			return err
 		}
 		return files.Rename(ctx, next, path, true)

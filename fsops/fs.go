@@ -15,11 +15,11 @@ type FS interface {
 	// OpenRead and OpenWrite return a descriptor of a file, which the caller
 	// closes.
 	OpenRead(ctx context.Context, path string, links Links) (fd int, err error)
-	OpenWrite(ctx context.Context, path string, links Links) (fd int, err error)
+	OpenWrite(ctx context.Context, path string, o Writing) (fd int, err error)
 	CreateDirectory(ctx context.Context, path string, recursive bool, links Links) error
 	Stat(ctx context.Context, path string, links Links) (Metadata, error)
-	Canonicalize(ctx context.Context, path string) (string, error)
-	ReadDirectory(ctx context.Context, path string) ([]DirEntry, error)
+	Canonicalize(ctx context.Context, path string, missing bool) (string, error)
+	ReadDirectory(ctx context.Context, path string, details bool) ([]DirEntry, error)
 	Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error)
 	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
 	Copy(ctx context.Context, src, dst string, recursive bool) error

@@ -33,7 +33,7 @@ func unknown(t *testing.T, err error, id string) {
 func openHandle(h *fsops.Handles, id, path string, mode fsops.Mode) error {
 	return h.Open(id, mode, func() (int, error) {
 		if mode == fsops.ModeReplace {
-			return host.OpenWrite(context.Background(), path, fsops.FollowLinks)
+			return host.OpenWrite(context.Background(), path, fsops.Writing{})
 		}
 		return host.OpenRead(context.Background(), path, fsops.FollowLinks)
 	})

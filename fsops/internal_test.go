@@ -102,8 +102,8 @@ func TestViewWithoutProcfs(t *testing.T) {
 	v.paths.fds = -1
 
 	path := filepath.Join(root, "f")
-	rig.Is(t, len(rig.Value(v.ReadDirectory(t.Context(), root))), 2, "entries")
-	rig.Check(t, WriteFile(t.Context(), v, path, []byte("new"), FollowLinks))
+	rig.Is(t, len(rig.Value(v.ReadDirectory(t.Context(), root, false))), 2, "entries")
+	rig.Check(t, WriteFile(t.Context(), v, path, []byte("new"), WriteOptions{}))
 	rig.Is(t, string(rig.Value(ReadFile(t.Context(), v, path, FollowLinks, nil))), "new", "the file")
 
 	p, err := v.find(v.paths.base, path, 0)

@@ -16,7 +16,18 @@ const (
 	// ENOTDIR; a final link is ELOOP where a file would be opened, and an
 	// [InvalidError] elsewhere (rpc.md 5.2).
 	RefuseLinks
+	// KeepLast resolves them, except one at the end of the path, which is the object
+	// itself. KeepRefuse is the same, and refuses the others as RefuseLinks does. Only
+	// Stat knows these two.
+	KeepLast
+	KeepRefuse
 )
+
+// refuses reports whether links before the end of a path are refused.
+func (l Links) refuses() bool { return l == RefuseLinks || l == KeepRefuse }
+
+// keeps reports whether a link at the end of a path is the object itself.
+func (l Links) keeps() bool { return l == KeepLast || l == KeepRefuse }
 
 // Alloc returns an empty slice with room for at least n bytes, or an error. With
 // it, a caller bounds and recycles the memory for the data it reads; nil means
@@ -140,16 +151,16 @@ func splitPath(path string) (dir, name string) {
 }
 
 // openFile opens path for reading or writing as links says, for a [Host].
-func openFile(path string, flags int, links Links) (int, error) {
+func openFile(path string, flags int, mode uint32, links Links) (int, error) {
 	if links == FollowLinks {
-		return openHost(unix.AT_FDCWD, path, flags, 0o666)
+		return openHost(unix.AT_FDCWD, path, flags, mode)
 	}
 	dir, name, err := openParent(path)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	fd, err := openAt(dir, name, flags|unix.O_NOFOLLOW, 0o666)
+	fd, err := openAt(dir, name, flags|unix.O_NOFOLLOW, mode)
 	return admit(fd, dir, flags, err)
 }
 

@@ -57,18 +57,18 @@ func TestHostHidesItself(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"no link":          rig.Err(host.OpenRead(t.Context(), pid+"/mem", fsops.RefuseLinks)),
-		"writing":          rig.Err(host.OpenWrite(t.Context(), "/proc/self/mem", fsops.FollowLinks)),
-		"writing a name":   rig.Err(host.OpenWrite(t.Context(), "/proc/self/comm", fsops.FollowLinks)),
-		"writing a fd":     rig.Err(host.OpenWrite(t.Context(), fd, fsops.FollowLinks)),
+		"writing":          rig.Err(host.OpenWrite(t.Context(), "/proc/self/mem", fsops.Writing{})),
+		"writing a name":   rig.Err(host.OpenWrite(t.Context(), "/proc/self/comm", fsops.Writing{})),
+		"writing a fd":     rig.Err(host.OpenWrite(t.Context(), fd, fsops.Writing{})),
 		"a copy":           host.Copy(t.Context(), pid+"/maps", root+"/copy", false),
 		"a copy onto":      host.Copy(t.Context(), "/proc/version", pid+"/mem", false),
 		"a copied link":    host.Copy(t.Context(), fd, root+"/copy", false),
 		"a copied folder":  host.Copy(t.Context(), pid+"/fdinfo", root+"/copies", true),
-		"a list":           rig.Err(host.ReadDirectory(t.Context(), "/dev/fd")),
+		"a list":           rig.Err(host.ReadDirectory(t.Context(), "/dev/fd", false)),
 		"a walk's root":    walk(pid + "/map_files"),
 		"in a walk":        walk(pid),
 		"metadata":         rig.Err(host.Stat(t.Context(), fd, fsops.FollowLinks)),
-		"a canonical path": rig.Err(host.Canonicalize(t.Context(), fd)),
+		"a canonical path": rig.Err(host.Canonicalize(t.Context(), fd, false)),
 		"a watch":          rig.Err(fsops.WatchMissing(&group, []string{pid + "/fd/9999"}, "")),
 	} {
 		rig.Is(t, errors.Is(err, unix.EACCES), true, "%s: %v", name, err)

@@ -29,7 +29,7 @@ func ReadFile(ctx context.Context, files FS, path string, links Links, alloc All
 // OpenRead opens the file at path for reading. Anything but a regular file is
 // an [InvalidError]. The caller closes the descriptor.
 func (Host) OpenRead(_ context.Context, path string, links Links) (int, error) {
-	fd, err := openFile(path, unix.O_RDONLY, links)
+	fd, err := openFile(path, unix.O_RDONLY, 0, links)
 	if err != nil {
 		return -1, pathError("open", path, err)
 	}

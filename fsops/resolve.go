@@ -167,8 +167,11 @@ const (
 )
 
 func (l Links) lookup(follow Lookup) Lookup {
-	if l == RefuseLinks {
+	switch {
+	case l.refuses():
 		return refuseLinks
+	case l.keeps():
+		return follow &^ FollowLast
 	}
 	return follow
 }

@@ -2,6 +2,8 @@ package fsops
 
 import (
 	"context"
+	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +12,7 @@ import (
 // Metadata describes a file.
 type Metadata struct {
 	// IsDirectory and IsFile describe the target of a link. Both are false for
-	// fifos, sockets and devices.
+	// fifos, sockets and devices, and for a link that is the object itself.
 	IsDirectory, IsFile bool
 	// IsSymlink reports whether the path itself is a link.
 	IsSymlink bool
@@ -18,10 +20,34 @@ type Metadata struct {
 	// Times are milliseconds since 1970, negative before. CreatedAtMs is the
 	// birth time, 0 if the file system has none.
 	CreatedAtMs, ModifiedAtMs int64
+
+	Type Type
+	// Known is false if a policy shows nothing but the type.
+	Known    bool
+	Mode     uint16 // permissions, set-ID bits and the sticky bit
+	UID, GID uint32
+	// Target is what a link that is the object itself leads to, byte for byte.
+	Target string
 }
 
+// Type is the type of a file.
+type Type uint8
+
+// The types, by their numbers in getdents(2).
+const (
+	UnknownType     Type = unix.DT_UNKNOWN
+	Fifo            Type = unix.DT_FIFO
+	CharacterDevice Type = unix.DT_CHR
+	Directory       Type = unix.DT_DIR
+	BlockDevice     Type = unix.DT_BLK
+	Regular         Type = unix.DT_REG
+	Symlink         Type = unix.DT_LNK
+	Socket          Type = unix.DT_SOCK
+)
+
 // Stat describes the file at path. A dangling link is ENOENT, a loop ELOOP;
-// with [RefuseLinks] a link is an [InvalidError].
+// with [RefuseLinks] a link is an [InvalidError]. With [KeepLast] and [KeepRefuse] a
+// link at the end is described itself.
 func (Host) Stat(_ context.Context, path string, links Links) (Metadata, error) {
 	m, err := stat(path, links)
 	return m, pathError("stat", path, err)
@@ -36,11 +62,14 @@ func (v *View) Stat(_ context.Context, path string, links Links) (Metadata, erro
 
 func stat(path string, links Links) (Metadata, error) {
 	var st unix.Statx_t
-	if links == FollowLinks || path == "/" {
+	if !links.refuses() || path == "/" {
 		if err := statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, &st); err != nil {
 			return Metadata{}, err
 		}
 		isLink := st.Mode&unix.S_IFMT == unix.S_IFLNK
+		if isLink && links.keeps() {
+			return linkMetadata(unix.AT_FDCWD, path, &st)
+		}
 		if isLink {
 			if err := statxTarget(path, &st); err != nil {
 				return Metadata{}, err
@@ -58,9 +87,21 @@ func stat(path string, links Links) (Metadata, error) {
 		return Metadata{}, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if links.keeps() {
+			return linkMetadata(dir, name, &st)
+		}
 		return Metadata{}, linkRefused(path)
 	}
 	return metadata(&st, false), nil
+}
+
+// linkMetadata describes the link name in dir, for a [Host].
+func linkMetadata(dir int, name string, st *unix.Statx_t) (m Metadata, err error) {
+	m = metadata(st, true)
+	if m.Target, err = readLinkHost(dir, name); err == unix.EINVAL {
+		err = unix.ENOENT // it was replaced in the meantime
+	}
+	return m, err
 }
 
 // statxTarget describes the object that a link leads to.
@@ -79,7 +120,8 @@ func (v *View) stat(path string, links Links) (Metadata, error) {
 		return Metadata{}, err
 	}
 	defer p.Close()
-	if p.fileType() == unix.DT_LNK {
+	isLink := p.fileType() == unix.DT_LNK
+	if isLink && !links.keeps() {
 		if p.Access == Denied {
 			return Metadata{}, unix.EACCES
 		}
@@ -87,13 +129,19 @@ func (v *View) stat(path string, links Links) (Metadata, error) {
 	}
 	if p.Access < Read {
 		mode := uint16(p.Stat.Mode & unix.S_IFMT)
-		return metadata(&unix.Statx_t{Mode: mode}, p.Linked), nil
+		m := metadata(&unix.Statx_t{Mode: mode}, p.Linked || isLink)
+		m.Known = false
+		return m, nil
 	}
 	var st unix.Statx_t
 	if err := statx(p.FD, "", unix.AT_EMPTY_PATH, &st); err != nil {
 		return Metadata{}, err
 	}
-	return metadata(&st, p.Linked), nil
+	m := metadata(&st, p.Linked || isLink)
+	if isLink {
+		m.Target, err = readLinkAt(p.FD, "")
+	}
+	return m, err
 }
 
 func linkRefused(path string) error {
@@ -101,7 +149,7 @@ func linkRefused(path string) error {
 }
 
 func statx(dir int, path string, flags int, st *unix.Statx_t) error {
-	const mask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_BTIME
+	const mask = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_UID | unix.STATX_GID | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_BTIME
 	for {
 		if err := unix.Statx(dir, path, flags, mask, st); err != unix.EINTR {
 			return err
@@ -116,6 +164,11 @@ func metadata(st *unix.Statx_t, isLink bool) Metadata {
 		IsSymlink:    isLink,
 		Size:         st.Size,
 		ModifiedAtMs: millis(st.Mtime),
+		Type:         Type(st.Mode & unix.S_IFMT >> 12),
+		Known:        true,
+		Mode:         st.Mode & 0o7777,
+		UID:          st.Uid,
+		GID:          st.Gid,
 	}
 	if st.Mask&unix.STATX_BTIME != 0 {
 		m.CreatedAtMs = millis(st.Btime)
@@ -129,17 +182,113 @@ func millis(t unix.StatxTimestamp) int64 { return t.Sec*1000 + int64(t.Nsec)/1e6
 const maxLinks = 40
 
 // Canonicalize returns path with every symbolic link resolved. The path must
-// exist.
-func (Host) Canonicalize(_ context.Context, path string) (string, error) {
-	p, err := canonicalize(path)
+// exist, unless missing is true: then names at its end may be missing, also behind
+// a dangling link. Other errors stay errors, such as ELOOP and ENOTDIR.
+func (Host) Canonicalize(_ context.Context, path string, missing bool) (string, error) {
+	p, err := (*View)(nil).real(path, missing)
 	return p, pathError("canonicalize", path, err)
 }
 
 // Canonicalize returns path with every symbolic link resolved. The path must
-// exist.
-func (v *View) Canonicalize(_ context.Context, path string) (string, error) {
-	p, err := v.canonicalize(path)
+// exist, unless missing is true. What the policy hides is missing.
+func (v *View) Canonicalize(_ context.Context, path string, missing bool) (string, error) {
+	p, err := v.real(path, missing)
 	return p, pathError("canonicalize", path, err)
+}
+
+// real is canonicalize that with missing tolerates that names at the end are missing.
+func (v *View) real(name string, missing bool) (string, error) {
+	rest := "" // missing names
+	for links := 0; ; {
+		found, err := v.canonicalize(name)
+		if err != unix.ENOENT || !missing {
+			if err != nil || rest == "" {
+				return found, err
+			}
+			if v != nil && v.paths.rules.Access(found) == Denied {
+				return "", unix.EACCES // found took the place of a directory that may be read
+			}
+			whole := path.Join(found, rest)
+			if len(whole) >= unix.PathMax {
+				return "", unix.ENAMETOOLONG
+			}
+			if !slices.Contains(strings.Split(rest, "/"), "..") {
+				return whole, nil
+			}
+			// Behind "..", there may be links again.
+			name, rest = whole, ""
+			if links++; links > maxLinks {
+				return "", unix.ELOOP
+			}
+			continue
+		}
+		name = strings.TrimRight(name, "/")
+		dir, last := splitPath(name)
+		if last == "" {
+			return "", err // the root itself is missing
+		}
+		target, err := v.tailLink(dir, last)
+		switch err {
+		case nil:
+			if links++; links > maxLinks {
+				return "", unix.ELOOP
+			}
+			if name = target; !strings.HasPrefix(target, "/") {
+				name = join(dir, target)
+			}
+		case unix.EINVAL, unix.ENOENT: // the name is missing
+			name, rest = dir, last+"/"+rest
+		default:
+			return "", err
+		}
+		if len(name)+len(rest) >= 2*unix.PathMax {
+			return "", unix.ENAMETOOLONG
+		}
+	}
+}
+
+// tailLink reads the link name in the directory dir, at the end of a path, if the kernel would follow it
+// there. EINVAL: name is no link.
+func (v *View) tailLink(dir, name string) (string, error) {
+	if v != nil {
+		p, err := v.find(v.paths.base, join(dir, name), 0)
+		if err != nil {
+			return "", err
+		}
+		defer p.Close()
+		switch {
+		case p.fileType() != unix.DT_LNK:
+			return "", unix.EINVAL
+		case p.Access == Denied, v.paths.wary && isTrap(p.In.FD, &p.Stat):
+			return "", unix.EACCES
+		}
+		return readLinkAt(p.FD, "")
+	}
+	at, err := openHost(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(at)
+	link, err := openAt(at, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(link)
+	var st unix.Stat_t
+	if err := fstat(link, &st); err != nil {
+		return "", err
+	}
+	switch {
+	case kindOf(&st) != unix.DT_LNK:
+		return "", unix.EINVAL
+	case wary() && isTrap(at, &st):
+		return "", unix.EACCES
+	}
+	target, magic, err := linkOf(link, at, &st)
+	if magic && err == nil {
+		target, err = readLinkAt(link, "")
+	}
+	return target, err
 }
 
 func (v *View) canonicalize(path string) (string, error) {
@@ -189,7 +338,11 @@ func canonicalize(path string) (string, error) {
 			continue
 		}
 		if err == nil {
-			target, err = readLinkHost(unix.AT_FDCWD, next)
+			if strings.Trim(rest, "/") == "" {
+				target, err = (*View)(nil).tailLink(max(resolved, "/"), name) // it may be a trap
+			} else {
+				target, err = readLinkHost(unix.AT_FDCWD, next)
+			}
 		}
 		if err != nil {
 			return "", err

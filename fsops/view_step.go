@@ -167,6 +167,8 @@ func (v *View) openForWrite(d Dir, name string, how Lookup, flags int, mode uint
 		fd := -1
 		if existed {
 			fd, err = v.openExisting(&p, name, flags)
+		} else if flags&unix.O_CREAT == 0 {
+			err = unix.ENOENT
 		} else if err = v.paths.Creatable(&p, false); err == nil {
 			err = unix.EISDIR
 			if !p.Slash {
@@ -187,7 +189,7 @@ func (v *View) openExisting(p *Place, name string, flags int) (int, error) {
 	switch {
 	case p.Access == Denied:
 		return -1, unix.EACCES
-	case p.fileType() == unix.DT_DIR:
+	case p.fileType() == unix.DT_DIR && flags&unix.O_EXCL == 0:
 		return -1, unix.EISDIR
 	}
 	if err := p.Writable(); err != nil {

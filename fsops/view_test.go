@@ -119,8 +119,9 @@ var viewTree = []string{
 //	read P   write P   mkdir P   mkdirs P   stat P   real P   list P   walk P
 //	rm P     rmr P     rmf P     cp P Q     cpr P Q  mv P Q   mvr P Q
 //
-// A "!" at the end of the word refuses links.
-func operation(ctx context.Context, v *fsops.View, root, line string) (string, error) {
+// excl, swap, swapx, deep and mode write with options; lstat and lists do not follow links, and realm tolerates
+// missing names. A "!" at the end of the word refuses links.
+func operation(ctx context.Context, v fsops.FS, root, line string) (string, error) {
 	words := strings.Fields(line)
 	for i, w := range words[1:] {
 		if !filepath.IsAbs(w) {
@@ -137,8 +138,12 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 	case "read":
 		data, err := fsops.ReadFile(ctx, v, p, links, nil)
 		return string(data), err
-	case "write":
-		return "", fsops.WriteFile(ctx, v, p, []byte("new"), links)
+	case "write", "excl", "swap", "swapx", "deep", "mode":
+		o := fsops.WriteOptions{Links: links, Exclusive: op == "excl" || op == "swapx", Parents: op == "deep"}
+		if o.Atomic = strings.HasPrefix(op, "swap"); op == "mode" {
+			o.Mode = new(uint32(0o640))
+		}
+		return "", fsops.WriteFile(ctx, v, p, []byte("new"), o)
 	case "mkdir":
 		return "", v.CreateDirectory(ctx, p, false, links)
 	case "mkdirs":
@@ -156,13 +161,19 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 			kind += " blank"
 		}
 		return kind, nil
-	case "real":
-		got, err := v.Canonicalize(ctx, p)
+	case "lstat":
+		m, err := v.Stat(ctx, p, map[bool]fsops.Links{false: fsops.KeepLast, true: fsops.KeepRefuse}[refuse])
+		return fmt.Sprintf("%d %v %v %s", m.Type, m.IsSymlink, m.Known, m.Target), err
+	case "real", "realm":
+		got, err := v.Canonicalize(ctx, p, op == "realm")
 		return strings.TrimPrefix(got, root+"/"), err
-	case "list":
-		entries, err := v.ReadDirectory(ctx, p)
+	case "list", "lists":
+		entries, err := v.ReadDirectory(ctx, p, op == "lists")
 		var names []string
 		for _, e := range entries {
+			if op == "lists" {
+				e.Name = fmt.Sprint(e.Name, e.Type, e.Known)
+			}
 			mark := map[bool]string{e.IsDirectory: "/", e.IsFile: ""}
 			if m, ok := mark[true]; ok {
 				names = append(names, e.Name+m)
@@ -198,13 +209,22 @@ func operation(ctx context.Context, v *fsops.View, root, line string) (string, e
 
 const ok = unix.Errno(0)
 
+// errnos are the first error numbers by their names.
+var errnos = func() map[string]unix.Errno {
+	all := map[string]unix.Errno{}
+	for errno := unix.EPERM; errno <= unix.ELOOP; errno++ {
+		all[unix.ErrnoName(errno)] = errno
+	}
+	return all
+}()
+
 // outcomes returns the operations of a table of testdata/views.txt, each with the error that it has to
 // have: ok for none, and nil for any.
 func outcomes(t *testing.T, table string) map[string]error {
 	t.Helper()
 	words := map[string]error{"ok": ok, "any": nil, "invalid": invalid}
-	for errno := unix.EPERM; errno <= unix.ELOOP; errno++ {
-		words[unix.ErrnoName(errno)] = errno
+	for name, errno := range errnos {
+		words[name] = errno
 	}
 	all := map[string]error{}
 	for _, row := range rig.Rows(t, "testdata/views.txt", table, 2) {
@@ -273,7 +293,8 @@ func TestViewResults(t *testing.T) {
 			root := tree(t, viewTree...)
 			grow(t, root, "repo/made =made")
 			want := strings.NewReplacer("$ROOT", root, "$VERSION", string(rig.Value(os.ReadFile("/proc/version")))).Replace(row[2])
-			rig.Is(t, rig.Value(operation(t.Context(), policies[row[0]].view(t, root), root, row[1])), want, "")
+			files := map[bool]fsops.FS{true: host, false: policies[row[0]].view(t, root)}[row[0] == "direct"]
+			rig.Is(t, rig.Value(operation(t.Context(), files, root, row[1])), want, "")
 		})
 	}
 }

@@ -14,26 +14,44 @@ import (
 // must not wait for ever.
 const pipeTimeout = 5 * time.Second
 
-// WriteFile replaces the contents of the file at path: it calls OpenWrite of files
-// and then [WriteTo].
-func WriteFile(ctx context.Context, files FS, path string, data []byte, links Links) error {
-	fd, err := files.OpenWrite(ctx, path, links)
-	if err != nil {
-		return err
+// Writing says how OpenWrite opens a file. The zero value makes a missing file and empties
+// an existing one.
+type Writing struct {
+	Links Links
+	// New opens only a file that it makes; a name that exists, even a link, is EEXIST.
+	New bool
+	// Old opens only a file that exists, and does not empty it.
+	Old bool
+	// Private gives a new file the mode 0600 less the umask, and not 0666.
+	Private bool
+}
+
+// flags returns the flags and the mode of open(2).
+func (o Writing) flags() (flags int, mode uint32) {
+	flags, mode = unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o666
+	switch {
+	case o.New:
+		flags |= unix.O_EXCL | unix.O_NOFOLLOW
+	case o.Old:
+		flags = unix.O_WRONLY
 	}
-	return WriteTo(fd, path, data)
+	if o.Private {
+		mode = 0o600
+	}
+	return flags, mode
 }
 
 // OpenWrite opens the file at path for writing and empties it; its mode and
 // hard links stay. A missing file is created with mode 0666 less the umask,
 // also through a dangling link; missing parents are not created. The caller
-// closes the descriptor.
+// closes the descriptor. [Writing] has the exceptions.
 //
 // Devices and fifos are opened too; a fifo without a reader is ENXIO. With
 // [RefuseLinks] only regular files are opened.
-func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) {
-	fd, err := openFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, links)
-	if err == nil && links == RefuseLinks {
+func (Host) OpenWrite(_ context.Context, path string, o Writing) (int, error) {
+	flags, mode := o.flags()
+	fd, err := openFile(path, flags, mode, o.Links)
+	if err == nil && o.Links == RefuseLinks {
 		var st unix.Stat_t
 		if err = fstat(fd, &st); err == nil && !isRegular(&st) {
 			err = notRegular(path)
@@ -50,9 +68,13 @@ func (Host) OpenWrite(_ context.Context, path string, links Links) (int, error) 
 
 // OpenWrite opens the regular file at path for writing and empties it, or creates
 // it, as OpenWrite of [Host] does. The caller closes the descriptor.
-func (v *View) OpenWrite(_ context.Context, path string, links Links) (fd int, err error) {
-	how := links.lookup(FollowLast) | forWriting
-	fd, err = v.openForWrite(v.paths.base, path, how, unix.O_TRUNC, 0o666)
+func (v *View) OpenWrite(_ context.Context, path string, o Writing) (fd int, err error) {
+	how := o.Links.lookup(FollowLast) | forWriting
+	if o.New {
+		how &^= FollowLast
+	}
+	flags, mode := o.flags()
+	fd, err = v.openForWrite(v.paths.base, path, how, flags, mode)
 	return fd, pathError("open", path, err)
 }
 

@@ -35,9 +35,14 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
-	// Data is more about the error, as JSON; nil for nothing.
+	// Data is more about the error, as a JSON object; nil for nothing.
 	Data []byte `json:"-"`
+	// Err is the error that this one was made of, where it was made. It is not sent.
+	Err error `json:"-"`
 }
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
 

@@ -1,13 +1,18 @@
 package protocol
 
-import "github.com/execagent/execagent/internal/strictjson"
+import (
+	"encoding/json"
 
-// Methods of rpc.md 5; fs/rename and fs/applyPatch are ours (rpc.md 8).
+	"github.com/execagent/execagent/internal/strictjson"
+)
+
+// Methods of rpc.md 5; fs/getMetadataMany, fs/rename and fs/applyPatch are ours (rpc.md 8).
 const (
 	MethodFSReadFile        = "fs/readFile"
 	MethodFSWriteFile       = "fs/writeFile"
 	MethodFSCreateDirectory = "fs/createDirectory"
 	MethodFSGetMetadata     = "fs/getMetadata"
+	MethodFSGetMetadataMany = "fs/getMetadataMany"
 	MethodFSCanonicalize    = "fs/canonicalize"
 	MethodFSReadDirectory   = "fs/readDirectory"
 	MethodFSWalk            = "fs/walk"
@@ -23,9 +28,7 @@ const (
 	MethodFSMissingChanged  = "fs/missingChanged" // notification, server to client
 )
 
-// PathParams are the params of a request about one path: fs/readFile,
-// fs/getMetadata, fs/canonicalize and fs/readDirectory. The last two ignore
-// FollowSymlinks.
+// PathParams are the params of fs/readFile.
 type PathParams struct {
 	Path PathURI `json:"path"`
 	// With FollowSymlinks false a link anywhere in the path is refused.
@@ -37,6 +40,108 @@ func (p *PathParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.FollowSymlinks = follow(o)
 	p.Sandbox = sandbox(o)
+}
+
+// Lstat asks for what a path or a name is itself, without following a link at its end; Stat follows it.
+const (
+	Stat  = "stat"
+	Lstat = "lstat"
+)
+
+// GetMetadataParams are the params of fs/getMetadata.
+type GetMetadataParams struct {
+	Path           PathURI `json:"path"`
+	FollowSymlinks *bool   `json:"followSymlinks,omitempty"`
+	// Details is [Stat] or [Lstat], to get the members of [FileMetadata] behind the blank line; "": without
+	// them. Only where the server has fsMetadata.
+	Details string   `json:"details,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+}
+
+func (p *GetMetadataParams) UnmarshalObject(o *Object) {
+	p.Path = pathMember(o, "path")
+	p.FollowSymlinks = follow(o)
+	p.Details = optOneOf(o, "details", Stat, Lstat)
+	p.Sandbox = sandbox(o)
+}
+
+// MaxManyPaths is how many paths one fs/getMetadataMany may have.
+const MaxManyPaths = 1024
+
+// GetMetadataManyParams are the params of fs/getMetadataMany, which is fs/getMetadata for many paths.
+type GetMetadataManyParams struct {
+	Paths          []PathURI `json:"paths"` // 1 to [MaxManyPaths]
+	FollowSymlinks *bool     `json:"followSymlinks,omitempty"`
+	Details        string    `json:"details,omitempty"`
+	Sandbox        *Sandbox  `json:"sandbox,omitempty"`
+}
+
+func (p *GetMetadataManyParams) UnmarshalObject(o *Object) {
+	if p.Paths = pathsMember(o, "paths"); len(p.Paths) == 0 || len(p.Paths) > MaxManyPaths {
+		o.Fail("paths", "has %d elements, not 1 to %d", len(p.Paths), MaxManyPaths)
+	}
+	p.FollowSymlinks = follow(o)
+	p.Details = optOneOf(o, "details", Stat, Lstat)
+	p.Sandbox = sandbox(o)
+}
+
+// GetMetadataManyResult answers fs/getMetadataMany: one element for each path, in their order.
+type GetMetadataManyResult struct {
+	Files []FileOrError `json:"files"`
+}
+
+// FileOrError has one of the two.
+type FileOrError struct {
+	Metadata *FileMetadata `json:"metadata,omitempty"`
+	Error    *ErrorObject  `json:"error,omitempty"`
+}
+
+// ErrorObject is an [Error] within a result.
+type ErrorObject struct {
+	Code    Code            `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// CanonicalizeParams are the params of fs/canonicalize.
+type CanonicalizeParams struct {
+	Path           PathURI `json:"path"`
+	FollowSymlinks *bool   `json:"followSymlinks,omitempty"` // has no effect
+	// AllowMissing: names at the end of the path may be missing. Only where the server has fsCanonicalizeMissing.
+	AllowMissing bool     `json:"allowMissing,omitempty"`
+	Sandbox      *Sandbox `json:"sandbox,omitempty"`
+}
+
+func (p *CanonicalizeParams) UnmarshalObject(o *Object) {
+	p.Path = pathMember(o, "path")
+	p.FollowSymlinks = follow(o)
+	p.AllowMissing = o.OptBool("allowMissing", false)
+	p.Sandbox = sandbox(o)
+}
+
+// ReadDirectoryParams are the params of fs/readDirectory.
+type ReadDirectoryParams struct {
+	Path           PathURI `json:"path"`
+	FollowSymlinks *bool   `json:"followSymlinks,omitempty"` // has no effect
+	// Entries is [Lstat] to get what the names are themselves, also links that lead nowhere, with the members
+	// of [DirectoryEntry] behind the blank line. Only where the server has fsReadDirectoryLstat.
+	Entries string   `json:"entries,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+}
+
+func (p *ReadDirectoryParams) UnmarshalObject(o *Object) {
+	p.Path = pathMember(o, "path")
+	p.FollowSymlinks = follow(o)
+	p.Entries = optOneOf(o, "entries", Lstat)
+	p.Sandbox = sandbox(o)
+}
+
+// optOneOf reads a word; "" if it is absent or null.
+func optOneOf(o *Object, name string, words ...string) string {
+	if !o.Has(name) {
+		return ""
+	}
+	return o.OneOf(name, words...)
 }
 
 func follow(o *strictjson.Object) *bool {
@@ -68,15 +173,27 @@ func (r *ReadFileResult) UnmarshalObject(o *Object) { r.Data = o.Base64("dataBas
 // WriteFileParams replaces the content of a file. Decoded Data lies in the memory
 // of the message and is valid as long as the message.
 type WriteFileParams struct {
-	Path           PathURI  `json:"path"`
-	Data           []byte   `json:"dataBase64"`
-	FollowSymlinks *bool    `json:"followSymlinks,omitempty"`
-	Sandbox        *Sandbox `json:"sandbox,omitempty"`
+	Path           PathURI `json:"path"`
+	Data           []byte  `json:"dataBase64"`
+	FollowSymlinks *bool   `json:"followSymlinks,omitempty"`
+	// The next four need a server with fsWriteOptions. Mode has the permissions of the file afterwards, at
+	// most 0777; nil: those that it has, or those of a new file.
+	Mode *uint32 `json:"mode,omitempty"`
+	// Parents makes missing directories of the path.
+	Parents bool `json:"parents,omitempty"`
+	// Exclusive makes a new file: a name that exists is an error.
+	Exclusive bool `json:"exclusive,omitempty"`
+	// Atomic replaces the file as a whole: others see the old content or the new one.
+	Atomic  bool     `json:"atomic,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	// DataError says why dataBase64 could not be decoded. It is no error of
 	// decoding the params, because the method answers it with another code, after
 	// the checks of the lifecycle.
 	DataError error `json:"-"`
 }
+
+// MaxMode is the highest mode of fs/writeFile: permissions, without set-ID bits and the sticky bit.
+const MaxMode = 0o777
 
 // HoldsMessage says that Data lies in the message.
 func (*WriteFileParams) HoldsMessage() {}
@@ -85,6 +202,14 @@ func (p *WriteFileParams) UnmarshalObject(o *Object) {
 	p.Path = pathMember(o, "path")
 	p.Data, p.DataError = o.Base64Apart("dataBase64")
 	p.FollowSymlinks = follow(o)
+	if mode := o.OptUint64("mode"); mode != nil {
+		if p.Mode = new(uint32(min(*mode, MaxMode+1))); *p.Mode > MaxMode {
+			o.Fail("mode", "%d is out of range, at most %d (octal 777)", *mode, MaxMode)
+		}
+	}
+	p.Parents = o.OptBool("parents", false)
+	p.Exclusive = o.OptBool("exclusive", false)
+	p.Atomic = o.OptBool("atomic", false)
 	p.Sandbox = sandbox(o)
 }
 
@@ -104,8 +229,20 @@ func (p *CreateDirectoryParams) UnmarshalObject(o *Object) {
 	p.Sandbox = sandbox(o)
 }
 
+// Types of files.
+const (
+	TypeFile            = "file"
+	TypeDirectory       = "directory"
+	TypeSymlink         = "symlink"
+	TypeFifo            = "fifo"
+	TypeSocket          = "socket"
+	TypeBlockDevice     = "blockDevice"
+	TypeCharacterDevice = "characterDevice"
+)
+
 // FileMetadata describes a file; for a link, its target. Only IsSymlink is about
-// the path itself.
+// the path itself. With [Lstat] all is about the path itself. The members behind the
+// blank line come with [GetMetadataParams.Details]; a sandbox may show only the type.
 type FileMetadata struct {
 	IsDirectory  bool   `json:"isDirectory"`
 	IsFile       bool   `json:"isFile"`
@@ -113,6 +250,15 @@ type FileMetadata struct {
 	Size         uint64 `json:"size"`         // bytes
 	CreatedAtMs  int64  `json:"createdAtMs"`  // 0 if the file system does not know
 	ModifiedAtMs int64  `json:"modifiedAtMs"` // since 1970
+
+	Type  string  `json:"type,omitempty"`
+	Mode  *uint32 `json:"mode,omitempty"` // permissions, set-ID bits and the sticky bit
+	UID   *uint32 `json:"uid,omitempty"`
+	GID   *uint32 `json:"gid,omitempty"`
+	Owner string  `json:"owner,omitempty"` // the name of the uid, if the server knows one
+	Group string  `json:"group,omitempty"`
+	// LinkTarget is what a link leads to, with [Lstat]; not UTF-8: lossy.
+	LinkTarget string `json:"linkTarget,omitempty"`
 }
 
 // AppendJSON appends the result of fs/getMetadata.
@@ -123,7 +269,54 @@ func (m *FileMetadata) AppendJSON(dst []byte) []byte {
 	dst = appendUint(dst, `,"size":`, m.Size)
 	dst = appendInt(dst, `,"createdAtMs":`, m.CreatedAtMs)
 	dst = appendInt(dst, `,"modifiedAtMs":`, m.ModifiedAtMs)
+	dst = appendWord(dst, `,"type":`, m.Type)
+	for _, n := range []struct {
+		name  string
+		value *uint32
+	}{{`,"mode":`, m.Mode}, {`,"uid":`, m.UID}, {`,"gid":`, m.GID}} {
+		if n.value != nil {
+			dst = appendUint(dst, n.name, uint64(*n.value))
+		}
+	}
+	dst = appendWord(dst, `,"owner":`, m.Owner)
+	dst = appendWord(dst, `,"group":`, m.Group)
+	dst = appendWord(dst, `,"linkTarget":`, m.LinkTarget)
 	return append(dst, '}')
+}
+
+// appendWord appends a member that is absent if it is empty.
+func appendWord(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	return appendText(dst, name, value)
+}
+
+// AppendJSON appends the result of fs/getMetadataMany.
+func (r *GetMetadataManyResult) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"files":[`...)
+	for i, f := range r.Files {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '{')
+		if f.Metadata != nil {
+			dst = f.Metadata.AppendJSON(append(dst, `"metadata":`...))
+		}
+		if f.Metadata != nil && f.Error != nil {
+			dst = append(dst, ',')
+		}
+		if f.Error != nil {
+			dst = appendInt(dst, `"error":{"code":`, int64(f.Error.Code))
+			dst = appendText(dst, `,"message":`, f.Error.Message)
+			if f.Error.Data != nil {
+				dst = append(append(dst, `,"data":`...), f.Error.Data...)
+			}
+			dst = append(dst, '}')
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}"...)
 }
 
 // CanonicalizeResult answers fs/canonicalize.
@@ -136,11 +329,17 @@ type ReadDirectoryResult struct {
 	Entries []DirectoryEntry `json:"entries"`
 }
 
-// DirectoryEntry is one name in a directory; the flags follow links.
+// DirectoryEntry is one name in a directory; the flags follow links. With [Lstat] they do not, and
+// the members behind the blank line are there too, as far as they are known.
 type DirectoryEntry struct {
 	FileName    string `json:"fileName"` // not UTF-8: lossy
 	IsDirectory bool   `json:"isDirectory"`
 	IsFile      bool   `json:"isFile"`
+
+	Type         string  `json:"type,omitempty"`
+	Size         *uint64 `json:"size,omitempty"` // bytes
+	ModifiedAtMs *int64  `json:"modifiedAtMs,omitempty"`
+	Mode         *uint32 `json:"mode,omitempty"`
 }
 
 func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
@@ -152,6 +351,16 @@ func (r *ReadDirectoryResult) AppendJSON(dst []byte) []byte {
 		dst = appendText(dst, `{"fileName":`, e.FileName)
 		dst = appendBool(dst, `,"isDirectory":`, e.IsDirectory)
 		dst = appendBool(dst, `,"isFile":`, e.IsFile)
+		dst = appendWord(dst, `,"type":`, e.Type)
+		if e.Size != nil {
+			dst = appendUint(dst, `,"size":`, *e.Size)
+		}
+		if e.ModifiedAtMs != nil {
+			dst = appendInt(dst, `,"modifiedAtMs":`, *e.ModifiedAtMs)
+		}
+		if e.Mode != nil {
+			dst = appendUint(dst, `,"mode":`, uint64(*e.Mode))
+		}
 		dst = append(dst, '}')
 	}
 	return append(dst, "]}"...)

@@ -34,9 +34,10 @@ func TestAppendJSON(t *testing.T) {
 		&HTTPBodyDelta{RequestID: "r\t", Seq: 1, DeltaBase64: []byte("abcd"), Done: true, Error: new("e\\")},
 		&HTTPBodyDelta{DeltaBase64: []byte{}},
 		&ReadFileResult{Data: []byte{}}, &ReadFileResult{Data: []byte(strings.Repeat("0123456789", 100))},
-		&FileMetadata{}, &FileMetadata{true, true, true, math.MaxUint64, math.MinInt64, math.MaxInt64},
+		&FileMetadata{}, &FileMetadata{IsFile: true, Size: math.MaxUint64, CreatedAtMs: math.MinInt64, Mode: new(uint32(0)), Owner: "\"", LinkTarget: "a\xffb"},
+		&GetMetadataManyResult{Files: []FileOrError{{Error: &ErrorObject{Message: "\"", Data: []byte("{}")}}, {Metadata: &FileMetadata{Type: TypeFifo}}}},
 		&ReadDirectoryResult{Entries: []DirectoryEntry{}},
-		&ReadDirectoryResult{Entries: []DirectoryEntry{{FileName: "a\xff\xfeb", IsDirectory: true}, {FileName: "\"", IsFile: true}}},
+		&ReadDirectoryResult{Entries: []DirectoryEntry{{FileName: "a\xff\xfeb", IsDirectory: true}, {FileName: "\"", Size: new(uint64(1)), ModifiedAtMs: new(int64(-1)), Mode: new(uint32(0))}}},
 		&ReadBlockResult{Chunk: []byte{}, EOF: true}, &ReadBlockResult{Chunk: []byte{1, 2, 3, 4}},
 		&SocketData{SocketID: "s\"", Offset: math.MaxUint64, Chunk: []byte{0, 255}, EOF: true, Error: "e\n"}, &SocketData{Chunk: []byte{}},
 		&SocketWriteParams{SocketID: "s", Offset: 1, Chunk: []byte{1}, EOF: true}, &SocketWriteParams{Chunk: []byte{}},
@@ -104,7 +105,7 @@ func TestAppendJSONRandom(t *testing.T) {
 		rig.Is(t, back.Seq, n.Seq, "seq")
 		rig.Is(t, string(back.Chunk), string(n.Chunk), "chunk")
 
-		sameJSON(t, &ReadDirectoryResult{Entries: []DirectoryEntry{{text.Draw(t, "name"), true, false}, {text.Draw(t, "name"), false, true}}})
+		sameJSON(t, &ReadDirectoryResult{Entries: []DirectoryEntry{{FileName: text.Draw(t, "name"), IsFile: true}, {FileName: text.Draw(t, "name"), Type: text.Draw(t, "type")}}})
 		sameJSON(t, &HTTPResponse{
 			Headers: []HTTPHeader{{Name: text.Draw(t, "name"), Value: text.Draw(t, "value")}}, BodyBase64: []byte(text.Draw(t, "body")),
 		})

@@ -19,14 +19,14 @@ var types = []any{
 	&StartParams{}, &ExecApprovalParams{}, &ExecApprovalAnswer{}, &ExecApprovalClosed{}, &ExecDecision{}, &PolicyRequestParams{}, &PolicyAnswer{},
 	&PolicyDecision{}, &ProcessParams{}, &TerminateParams{}, &ReadParams{}, &WriteParams{}, &SignalParams{}, &ResizeParams{}, &ListParams{},
 	&OutputNotification{}, &ExitedNotification{}, &ClosedNotification{}, &HTTPRequestParams{}, &HTTPBodyDelta{},
-	&PathParams{}, &WriteFileParams{}, &CreateDirectoryParams{}, &WalkParams{}, &RemoveParams{}, &CopyParams{},
+	&PathParams{}, &GetMetadataParams{}, &GetMetadataManyParams{}, &CanonicalizeParams{}, &ReadDirectoryParams{}, &WriteFileParams{}, &CreateDirectoryParams{}, &WalkParams{}, &RemoveParams{}, &CopyParams{},
 	&RenameParams{}, &ApplyPatchParams{}, &OpenParams{}, &HandleParams{}, &ReadBlockParams{}, &WriteBlockParams{},
 	&WatchMissingParams{}, &MissingChangedNotification{}, &WatchParams{}, &UnwatchParams{}, &ChangedNotification{},
 	&SocketOpenParams{}, &SocketWriteParams{}, &SocketReceivedParams{}, &SocketParams{}, &SocketData{},
 	&DiscoverRootsParams{}, &DiscoverInstalledParams{}, &ReadFileResult{}, &ReadBlockResult{}, &WalkResult{},
 
 	&Empty{}, &InitializeResult{}, &EnvironmentInfo{}, &StatusResult{}, &ConfigReadResult{}, &SessionListResult{}, &StartResult{}, &ReadResult{},
-	&WriteResult{}, &TerminateResult{}, &ListResult{}, &HTTPResponse{}, &FileMetadata{}, &CanonicalizeResult{}, &ReadDirectoryResult{},
+	&WriteResult{}, &TerminateResult{}, &ListResult{}, &HTTPResponse{}, &FileMetadata{}, &GetMetadataManyResult{}, &CanonicalizeResult{}, &ReadDirectoryResult{},
 	&ApplyPatchResult{}, &WatchMissingResult{}, &WatchResult{}, &SocketReceived{}, &DiscoverRootsResult{}, &DiscoverInstalledResult{},
 }
 

@@ -30,6 +30,9 @@ type InitializeParams struct {
 	// Refusals: the client wants to know what was refused to its processes. Only where the server has
 	// refusals (rpc.md 4.6).
 	Refusals bool `json:"refusals,omitempty"`
+	// ErrorData: the client wants the causes of errors, see [Error.Cause]. Only where the server has
+	// errorData.
+	ErrorData bool `json:"errorData,omitempty"`
 }
 
 func (p *InitializeParams) UnmarshalObject(o *Object) {
@@ -41,6 +44,7 @@ func (p *InitializeParams) UnmarshalObject(o *Object) {
 	p.RetainMs = o.OptUint64("retainMs")
 	p.SubcommandApprovals = o.OptBool("subcommandApprovals", false)
 	p.Refusals = o.OptBool("refusals", false)
+	p.ErrorData = o.OptBool("errorData", false)
 	if p.SessionName != nil && p.ResumeSessionID != nil {
 		o.Fail("sessionName", "has no meaning with resumeSessionId")
 	}
@@ -116,6 +120,12 @@ type Capabilities struct {
 	SandboxDevices      bool `json:"sandboxDevices"`
 	Refusals            bool `json:"refusals"`
 	ExecApprovalEnforce bool `json:"execApprovalEnforce"`
+
+	ErrorData             bool `json:"errorData"`
+	FSReadDirectoryLstat  bool `json:"fsReadDirectoryLstat"`
+	FSMetadata            bool `json:"fsMetadata"`
+	FSWriteOptions        bool `json:"fsWriteOptions"`
+	FSCanonicalizeMissing bool `json:"fsCanonicalizeMissing"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -339,9 +339,9 @@ func (e *execution) meant(argv []string) string {
 	return ""
 }
 
-// startFailed finds the exit code and the error for a command that was not started. The server's
-// text does not distinguish a missing program from a missing directory, so startFailed requests the
-// metadata of the directory.
+// startFailed finds the exit code and the error for a command that was not started. Where the server
+// does not tell a missing program from a missing directory, startFailed requests the metadata of the
+// directory.
 func (e *execution) startFailed(ctx context.Context, params protocol.StartParams, err error) (int, error) {
 	refused, ok := errors.AsType[*client.ServerError](err)
 	if !ok {
@@ -350,28 +350,40 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 	if refused.Err.Reason() == protocol.ReasonExecPolicy {
 		return exitCannotExecute, errors.New(refused.Err.Message)
 	}
-	dir, _ := params.Cwd.Native() // params made it from a native path
-	info, statErr := e.client.FS(nil).Stat(ctx, dir)
-	switch {
-	case errors.Is(statErr, fs.ErrNotExist) && e.flags.dir() == "":
-		return 0, fmt.Errorf("%s: the agent's working directory no longer exists: name another with -C", dir)
-	case errors.Is(statErr, fs.ErrNotExist):
-		return 0, fmt.Errorf("%s: the directory for the command does not exist", dir)
-	case statErr != nil:
-		return 0, transfer.Explain(dir, statErr)
-	case !info.IsDirectory:
-		return 0, fmt.Errorf("%s: not a directory", dir)
+	cause := refused.Err.Cause()
+	if cause == nil || cause.What != protocol.WhatProgram {
+		if err := e.directoryFailed(ctx, params); err != nil {
+			return 0, err
+		}
+	}
+	if info, err := e.client.Info(ctx); err == nil && info.Capabilities.ErrorData && (cause == nil || cause.What != protocol.WhatProgram) {
+		return 0, refused
 	}
 	text := refused.Err.Message
-	for _, missing := range []string{"(os error 2)", "(os error 20)", "No viable candidates found in PATH"} {
-		if strings.Contains(text, missing) {
-			return exitNotFound, fmt.Errorf("%s: command not found%s", params.Argv[0], e.meant(params.Argv))
-		}
-	}
-	for _, unfit := range []string{"(os error 13)", "(os error 8)", "(os error 21)", "(os error 40)"} {
-		if strings.Contains(text, unfit) {
-			return exitCannotExecute, fmt.Errorf("%s: cannot execute: %s", params.Argv[0], text)
-		}
+	switch {
+	case cause == nil && !strings.Contains(text, "No viable candidates found in PATH"):
+		return 0, err
+	case cause == nil, cause.Name == "ENOENT", cause.Name == "ENOTDIR":
+		return exitNotFound, fmt.Errorf("%s: command not found%s", params.Argv[0], e.meant(params.Argv))
+	case slices.Contains([]string{"EACCES", "ENOEXEC", "EISDIR", "ELOOP"}, cause.Name):
+		return exitCannotExecute, fmt.Errorf("%s: cannot execute: %s", params.Argv[0], text)
 	}
 	return 0, err
+}
+
+// directoryFailed returns the reason why a command cannot run in its directory, or nil.
+func (e *execution) directoryFailed(ctx context.Context, params protocol.StartParams) error {
+	dir, _ := params.Cwd.Native() // params made it from a native path
+	info, err := e.client.FS(nil).Stat(ctx, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && e.flags.dir() == "":
+		return fmt.Errorf("%s: the agent's working directory no longer exists: name another with -C", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: the directory for the command does not exist", dir)
+	case err != nil:
+		return transfer.Explain(dir, err)
+	case !info.IsDirectory:
+		return fmt.Errorf("%s: not a directory", dir)
+	}
+	return nil
 }

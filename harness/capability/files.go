@@ -266,7 +266,8 @@ func (r *fileReader) inspect(ctx context.Context, paths []string) (all []fetched
 
 // isAbsent reports whether there is no such file, or a file where a folder should be.
 func isAbsent(refused *client.ServerError) bool {
-	return errors.Is(refused, fs.ErrNotExist) || strings.HasSuffix(refused.Err.Message, "(os error 20)")
+	cause := refused.Err.Cause()
+	return errors.Is(refused, fs.ErrNotExist) || cause != nil && cause.Name == "ENOTDIR"
 }
 
 // load reads a file that was inspected.

@@ -162,12 +162,12 @@ func (t *inPlace) update(ctx context.Context, src *source, u *updated) error {
 // fill writes the file at path, and makes it executable if mode is. It returns the description of
 // the written file.
 func (t *inPlace) fill(ctx context.Context, path string, mode uint32, content func(io.Writer) error) (st unix.Stat_t, err error) {
-	fd, err := t.Files.OpenWrite(ctx, path, fsops.FollowLinks)
+	fd, err := t.Files.OpenWrite(ctx, path, fsops.Writing{})
 	if errors.Is(err, syscall.ENOENT) {
 		if err := t.Files.CreateDirectory(ctx, filepath.Dir(path), true, fsops.FollowLinks); err != nil {
 			return st, parentsError(path, err)
 		}
-		fd, err = t.Files.OpenWrite(ctx, path, fsops.FollowLinks)
+		fd, err = t.Files.OpenWrite(ctx, path, fsops.Writing{})
 	}
 	if err != nil {
 		return st, writeError(path, err)
@@ -234,11 +234,11 @@ func (t *inPlace) lastName(ctx context.Context, from *source, to string) (bool, 
 	if from.stat.Nlink == 1 {
 		return true, nil
 	}
-	a, err := t.Files.Canonicalize(ctx, from.path)
+	a, err := t.Files.Canonicalize(ctx, from.path, false)
 	if err != nil {
 		return false, err
 	}
-	b, err := t.Files.Canonicalize(ctx, to)
+	b, err := t.Files.Canonicalize(ctx, to, false)
 	return a == b, err
 }
 

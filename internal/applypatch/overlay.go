@@ -46,7 +46,7 @@ func (o *overlay) locate(ctx context.Context, path string) (*touchedFile, error)
 	if e := o.entries[name]; e != nil {
 		return e, nil
 	}
-	file, err := o.Files.Canonicalize(ctx, name)
+	file, err := o.Files.Canonicalize(ctx, name, false)
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return &touchedFile{path: name, named: path}, nil
@@ -69,7 +69,7 @@ func (o *overlay) name(ctx context.Context, path string) (string, error) {
 
 // directory returns path without links. Its missing part has none.
 func (o *overlay) directory(ctx context.Context, path string) (string, error) {
-	dir, err := o.Files.Canonicalize(ctx, path)
+	dir, err := o.Files.Canonicalize(ctx, path, false)
 	if path == "/" || !errors.Is(err, syscall.ENOENT) {
 		return dir, err
 	}

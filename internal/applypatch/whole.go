@@ -143,12 +143,12 @@ func resemble(f *os.File, st, like *unix.Stat_t) error {
 // removed at the end, if it still exists.
 func (s *staged) beside(ctx context.Context, path, named string) (f *os.File, name string, err error) {
 	name = filepath.Join(filepath.Dir(path), prefix+rand.Text())
-	fd, err := s.Files.OpenWrite(ctx, name, fsops.RefuseLinks)
+	fd, err := s.Files.OpenWrite(ctx, name, fsops.Writing{Links: fsops.RefuseLinks})
 	if errors.Is(err, syscall.ENOENT) {
 		if err := s.makeParents(ctx, filepath.Dir(path)); err != nil {
 			return nil, "", parentsError(named, err)
 		}
-		if fd, err = s.Files.OpenWrite(ctx, name, fsops.RefuseLinks); errors.Is(err, syscall.ENOENT) {
+		if fd, err = s.Files.OpenWrite(ctx, name, fsops.Writing{Links: fsops.RefuseLinks}); errors.Is(err, syscall.ENOENT) {
 			return nil, "", parentsError(named, err)
 		}
 	}
@@ -303,7 +303,7 @@ func (s *staged) pourFile(ctx context.Context, from, to string) (opened bool, er
 	}
 	src := os.NewFile(uintptr(fd), from)
 	defer src.Close()
-	if fd, err = s.Files.OpenWrite(ctx, to, fsops.RefuseLinks); err != nil {
+	if fd, err = s.Files.OpenWrite(ctx, to, fsops.Writing{Links: fsops.RefuseLinks}); err != nil {
 		return false, err
 	}
 	dst := os.NewFile(uintptr(fd), to)

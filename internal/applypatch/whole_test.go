@@ -128,11 +128,11 @@ func (f faulty) count() error {
 	return nil
 }
 
-func (f faulty) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
+func (f faulty) OpenWrite(ctx context.Context, path string, o fsops.Writing) (int, error) {
 	if err := f.count(); err != nil {
 		return -1, err
 	}
-	return f.Host.OpenWrite(ctx, path, links)
+	return f.Host.OpenWrite(ctx, path, o)
 }
 
 func (f faulty) CreateDirectory(ctx context.Context, path string, recursive bool, links fsops.Links) error {

@@ -14,7 +14,7 @@ import (
 func Root(ctx context.Context, files fsops.FS, asked string) (root string, directory bool, err error) {
 	missing := ""
 	for {
-		root, err = files.Canonicalize(ctx, asked)
+		root, err = files.Canonicalize(ctx, asked, false)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || asked == "/" {
 			break
 		}

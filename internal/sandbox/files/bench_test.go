@@ -24,7 +24,7 @@ func BenchmarkFilesOpenRead(b *testing.B) {
 
 func BenchmarkFilesOpenWrite(b *testing.B) {
 	benchmark(b, func(f *FS, dir string) error {
-		fd, err := f.OpenWrite(b.Context(), dir+"/new", fsops.FollowLinks)
+		fd, err := f.OpenWrite(b.Context(), dir+"/new", fsops.Writing{})
 		if err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ func (f *FS) OpenRead(ctx context.Context, path string, links fsops.Links) (int,
 
 // OpenWrite creates or truncates the regular file at path and opens it for
 // writing. The caller closes the descriptor.
-func (f *FS) OpenWrite(ctx context.Context, path string, links fsops.Links) (int, error) {
-	r, err := f.call(ctx, request{op: opOpenWrite, path: path, links: links})
+func (f *FS) OpenWrite(ctx context.Context, path string, o fsops.Writing) (int, error) {
+	r, err := f.call(ctx, request{op: opOpenWrite, path: path, writing: o})
 	return r.fd, err
 }
 
@@ -57,20 +57,20 @@ func (f *FS) Stat(ctx context.Context, path string, links fsops.Links) (fsops.Me
 }
 
 // Canonicalize returns path without symbolic links.
-func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
+func (f *FS) Canonicalize(ctx context.Context, path string, missing bool) (string, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(ctx, path) })
+		return here(ctx, f, func(v *fsops.View) (string, error) { return v.Canonicalize(ctx, path, missing) })
 	}
-	r, err := f.call(ctx, request{op: opCanonicalize, path: path})
+	r, err := f.call(ctx, request{op: opCanonicalize, path: path, missing: missing})
 	return r.path, err
 }
 
 // ReadDirectory lists the directory at path.
-func (f *FS) ReadDirectory(ctx context.Context, path string) ([]fsops.DirEntry, error) {
+func (f *FS) ReadDirectory(ctx context.Context, path string, details bool) ([]fsops.DirEntry, error) {
 	if f.readsHere() {
-		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(ctx, path) })
+		return here(ctx, f, func(v *fsops.View) ([]fsops.DirEntry, error) { return v.ReadDirectory(ctx, path, details) })
 	}
-	r, err := f.call(ctx, request{op: opReadDirectory, path: path})
+	r, err := f.call(ctx, request{op: opReadDirectory, path: path, details: details})
 	if err != nil {
 		return nil, err
 	}

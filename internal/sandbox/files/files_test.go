@@ -59,17 +59,27 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 			m.CreatedAtMs, m.ModifiedAtMs = 0, 0
 			tell("stat "+name, m, err)
 		}
-		canonical, err := o.Canonicalize(ctx, path)
-		tell("canonicalize "+name, canonical, err)
-		entries, err := o.ReadDirectory(ctx, path)
-		slices.SortFunc(entries, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
-		tell("list "+name, entries, err)
+		kept, err := o.Stat(ctx, path, fsops.KeepLast)
+		kept.CreatedAtMs, kept.ModifiedAtMs = 0, 0
+		tell("lstat "+name, kept, err)
+		for _, more := range []bool{false, true} {
+			canonical, err := o.Canonicalize(ctx, path, more)
+			tell("canonicalize "+name, canonical, err)
+			entries, err := o.ReadDirectory(ctx, path, more)
+			slices.SortFunc(entries, func(a, b fsops.DirEntry) int { return strings.Compare(a.Name, b.Name) })
+			for i := range entries {
+				entries[i].ModifiedAtMs = 0
+			}
+			tell("list "+name, entries, err)
+		}
 		walk, err := o.Walk(ctx, path, fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 99, MaxEntries: 99})
 		tell("walk "+name, walk, err)
 	}
 	for _, name := range []string{"", "new", "file", "link", "out", "vault/x", ".git/config", ".codex", "fifo", "d", "no/such"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")
-		tell("write "+name, nil, fsops.WriteFile(ctx, o, path, []byte("written "+name), fsops.FollowLinks))
+		tell("write "+name, nil, fsops.WriteFile(ctx, o, path, []byte("written "+name), fsops.WriteOptions{}))
+		tell("write new "+name, nil, fsops.WriteFile(ctx, o, path+".n", []byte(name), fsops.WriteOptions{Exclusive: true, Mode: new(uint32(0o751))}))
+		tell("replace "+name, nil, fsops.WriteFile(ctx, o, path, []byte("replaced "+name), fsops.WriteOptions{Atomic: true, Parents: true}))
 	}
 	outside := filepath.Join(filepath.Dir(dir), "outside")
 	tell("mkdir", nil, o.CreateDirectory(ctx, dir+"/made/deep", true, fsops.FollowLinks))
@@ -114,7 +124,7 @@ func TestHelperDoesWhatViewDoes(t *testing.T) {
 		"read vault/in/secret: , open DIR/vault/in/secret: permission denied",
 		"write .git/config: <nil>, open DIR/.git/config: read-only file system",
 		"read file: contents of file, <nil>",
-		"read again: written link, <nil>",
+		"read again: replaced link, <nil>",
 	} {
 		begins := func(s string) bool { return strings.HasPrefix(s, needed) }
 		rig.Is(t, slices.ContainsFunc(got, begins), true, "an outcome begins with %q", needed)
@@ -132,8 +142,8 @@ func TestReadsUnderFullReadStayHere(t *testing.T) {
 	f := rig.Value(pool.Files(t.Context(), policy))
 	rig.Is(t, string(rig.Value(fsops.ReadFile(t.Context(), f, dir+"/link", fsops.FollowLinks, nil))), "contents of file", "read")
 	rig.Is(t, rig.Value(f.Stat(t.Context(), dir+"/d", fsops.FollowLinks)).IsDirectory, true, "a directory")
-	rig.Is(t, rig.Value(f.Canonicalize(t.Context(), dir+"/link")), dir+"/file", "canonicalize")
-	rig.Is(t, len(rig.Value(f.ReadDirectory(t.Context(), dir+"/d"))), 1, "entries of the list")
+	rig.Is(t, rig.Value(f.Canonicalize(t.Context(), dir+"/link", false)), dir+"/file", "canonicalize")
+	rig.Is(t, len(rig.Value(f.ReadDirectory(t.Context(), dir+"/d", false))), 1, "entries of the list")
 	o := fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 9, MaxEntries: 9}
 	rig.Is(t, len(rig.Value(f.Walk(t.Context(), dir+"/d", o)).Entries), 2, "entries of the walk")
 	for _, path := range []string{"/proc/self/environ", fmt.Sprintf("/proc/%d/environ", os.Getpid())} {
@@ -157,8 +167,8 @@ func TestLongLists(t *testing.T) {
 	}
 	rig.Must(t, os.Mkdir(dir+"/0100-\xff", 0o777))
 	f := rig.Value(pool.Files(t.Context(), workspace(t, dir)))
-	want := rig.Value(fsops.Host{}.ReadDirectory(t.Context(), dir))
-	got, err := f.ReadDirectory(t.Context(), dir)
+	want := rig.Value(fsops.Host{}.ReadDirectory(t.Context(), dir, false))
+	got, err := f.ReadDirectory(t.Context(), dir, false)
 	rig.Must(t, err)
 	byName := cmpopts.SortSlices(func(a, b fsops.DirEntry) bool { return a.Name < b.Name })
 	rig.Same(t, "listing", want, got, byName)
@@ -218,7 +228,7 @@ func TestManyAtOnce(t *testing.T) {
 		running.Go(func() {
 			for j := range rounds {
 				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
-				err := fsops.WriteFile(t.Context(), f, path, make([]byte, i), fsops.FollowLinks)
+				err := fsops.WriteFile(t.Context(), f, path, make([]byte, i), fsops.WriteOptions{})
 				m, serr := f.Stat(t.Context(), path, fsops.FollowLinks)
 				if err := errors.Join(err, serr); err != nil || m.Size != uint64(i) {
 					t.Errorf("%s: size %d, %v", path, m.Size, err)

@@ -148,7 +148,7 @@ func TestGarbage(t *testing.T) {
 		return err
 	}
 	write := func(ctx context.Context, f *FS) error {
-		fd, err := f.OpenWrite(ctx, dir+"/x", fsops.FollowLinks)
+		fd, err := f.OpenWrite(ctx, dir+"/x", fsops.Writing{})
 		if err == nil {
 			unix.Close(fd)
 		}

@@ -117,7 +117,7 @@ func testPool(t *testing.T, config Config) (*Pool, *children) {
 func write(t *testing.T, pool *Pool, policy *sandbox.Policy, path string) error {
 	t.Helper()
 	f := rig.Value(pool.Files(t.Context(), policy))
-	fd, err := f.OpenWrite(t.Context(), path, fsops.FollowLinks)
+	fd, err := f.OpenWrite(t.Context(), path, fsops.Writing{})
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -380,7 +380,7 @@ func mortalMain() int {
 	policy := workspace(&sandboxtest.TB{}, dir)
 	c := &children{}
 	f := rig.Value(NewPool(c.config(Config{})).Files(context.Background(), policy))
-	_ = rig.Value(f.OpenWrite(context.Background(), os.Args[2], fsops.FollowLinks))
+	_ = rig.Value(f.OpenWrite(context.Background(), os.Args[2], fsops.Writing{}))
 	fmt.Println(c.last())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0

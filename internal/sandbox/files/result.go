@@ -17,6 +17,8 @@ const (
 	maxListing     = fsops.MaxDirectorySize
 	maxWalk        = fsops.MaxWalkSize
 	entryAllowance = 64
+	// detailAllowance is added for the details of an entry.
+	detailAllowance = 128
 )
 
 // result holds the answer to a request.
@@ -88,7 +90,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 func (r *result) takeEntries(d *decoder) error {
 	for d.More() {
 		e := d.entry()
-		if r.size += len(e.Name) + entryAllowance; r.size > maxListing {
+		if r.size += listedSize(&e); r.size > maxListing {
 			return fmt.Errorf("a listing of more than %d bytes", maxListing)
 		}
 		r.entries = append(r.entries, e)

@@ -131,7 +131,7 @@ func (s *server) answer(r *request) error {
 	case opOpenRead:
 		a.fd, err = s.view.OpenRead(ctx, r.path, r.links)
 	case opOpenWrite:
-		a.fd, err = s.view.OpenWrite(ctx, r.path, r.links)
+		a.fd, err = s.view.OpenWrite(ctx, r.path, r.writing)
 	case opCreateDirectory:
 		err = s.view.CreateDirectory(ctx, r.path, r.recursive, r.links)
 	case opStat:
@@ -141,11 +141,11 @@ func (s *server) answer(r *request) error {
 		}
 	case opCanonicalize:
 		var path string
-		if path, err = s.view.Canonicalize(ctx, r.path); err == nil {
+		if path, err = s.view.Canonicalize(ctx, r.path, r.missing); err == nil {
 			a.packet = pack.AppendString(a.packet, clip(path, maxText))
 		}
 	case opReadDirectory:
-		err = a.list(s.view.ReadDirectory(ctx, r.path))
+		err = a.list(s.view.ReadDirectory(ctx, r.path, r.details))
 	case opWalk:
 		err = a.walk(ctx, r)
 	case opDiscover:
@@ -251,15 +251,18 @@ func (a *reply) room(n int, head ...byte) {
 // entry or item, without its name.
 const itemHeader = 9
 
+// detailsSize is the size of the details of an entry.
+const detailsSize = 22
+
 func (a *reply) list(entries []fsops.DirEntry, err error) error {
 	size := 0
-	for _, e := range entries {
-		if size += len(e.Name) + entryAllowance; size > maxListing {
+	for i := range entries {
+		if size += listedSize(&entries[i]); size > maxListing {
 			return fsops.InvalidError{Text: fmt.Sprintf("directory listing is larger than %d bytes", maxListing)}
 		}
 	}
 	for _, e := range entries {
-		a.room(itemHeader + len(e.Name))
+		a.room(itemHeader + detailsSize + len(e.Name))
 		a.packet = appendEntry(a.packet, e)
 	}
 	return err

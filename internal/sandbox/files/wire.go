@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/fsops"
 	"github.com/execagent/execagent/internal/pack"
 )
@@ -22,11 +24,13 @@ import (
 //	                                       ready: layers       once, first; number 0
 //	                                       refused: reason     instead, and it exits
 //
-//	openRead, openWrite: path, links       done + one descriptor
+//	openRead: path, links                  done + one descriptor
+//	openWrite: path, links, new, old,      done + one descriptor
+//	           private
 //	createDirectory, remove, copy, rename  done
 //	stat: path, links                      done: metadata
-//	canonicalize: path                     done: path
-//	readDirectory: path                    more: entries ... done: entries
+//	canonicalize: path, missing            done: path
+//	readDirectory: path, details           more: entries ... done: entries
 //	walk: root, options                    more: items ... done: items, truncated
 //	discover: root                         more: bytes ... done: bytes, a packed discovery.Root
 //	(each of these)                        failed: call, path, errno or text
@@ -112,6 +116,9 @@ type request struct {
 	op       op
 	path, to string
 	links    fsops.Links
+	writing  fsops.Writing // of openWrite
+	missing  bool          // of canonicalize
+	details  bool          // of readDirectory
 	// recursive of createDirectory, remove and copy.
 	recursive bool
 	// force of remove, replace of rename.
@@ -129,8 +136,14 @@ func (r *request) append(b []byte) []byte {
 	}
 	b = pack.AppendString(b, r.path)
 	switch r.op {
-	case opOpenRead, opOpenWrite, opStat:
+	case opOpenRead, opStat:
 		b = append(b, byte(r.links))
+	case opOpenWrite:
+		b = append(b, byte(r.writing.Links), pack.Bool(r.writing.New), pack.Bool(r.writing.Old), pack.Bool(r.writing.Private))
+	case opCanonicalize:
+		b = append(b, pack.Bool(r.missing))
+	case opReadDirectory:
+		b = append(b, pack.Bool(r.details))
 	case opCreateDirectory:
 		b = append(b, pack.Bool(r.recursive), byte(r.links))
 	case opRemove:
@@ -157,10 +170,17 @@ func decodeRequest(packet []byte) (request, error) {
 	r := request{id: d.Uint32(), op: op(d.Byte())}
 	switch r.op {
 	case opCancel, opPing:
-	case opCanonicalize, opReadDirectory, opDiscover:
+	case opDiscover:
 		r.path = d.String(maxPath)
-	case opOpenRead, opOpenWrite, opStat:
+	case opCanonicalize:
+		r.path, r.missing = d.String(maxPath), d.Bool()
+	case opReadDirectory:
+		r.path, r.details = d.String(maxPath), d.Bool()
+	case opOpenRead, opStat:
 		r.path, r.links = d.String(maxPath), d.links()
+	case opOpenWrite:
+		r.path = d.String(maxPath)
+		r.writing = fsops.Writing{Links: d.links(), New: d.Bool(), Old: d.Bool(), Private: d.Bool()}
 	case opCreateDirectory:
 		r.path, r.recursive, r.links = d.String(maxPath), d.Bool(), d.links()
 	case opRemove:
@@ -273,7 +293,12 @@ func appendMetadata(b []byte, m fsops.Metadata) []byte {
 	b = append(b, pack.Bool(m.IsDirectory), pack.Bool(m.IsFile), pack.Bool(m.IsSymlink))
 	b = binary.LittleEndian.AppendUint64(b, m.Size)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.CreatedAtMs))
-	return binary.LittleEndian.AppendUint64(b, uint64(m.ModifiedAtMs))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.ModifiedAtMs))
+	b = append(b, byte(m.Type), pack.Bool(m.Known))
+	b = binary.LittleEndian.AppendUint32(b, uint32(m.Mode))
+	b = binary.LittleEndian.AppendUint32(b, m.UID)
+	b = binary.LittleEndian.AppendUint32(b, m.GID)
+	return pack.AppendString(b, clip(m.Target, maxPath))
 }
 
 func (d *decoder) metadata() fsops.Metadata {
@@ -281,7 +306,24 @@ func (d *decoder) metadata() fsops.Metadata {
 		IsDirectory: d.Bool(), IsFile: d.Bool(), IsSymlink: d.Bool(),
 		Size:        d.Uint64(),
 		CreatedAtMs: int64(d.Uint64()), ModifiedAtMs: int64(d.Uint64()),
+		Type: d.fileType(), Known: d.Bool(), Mode: d.mode(),
+		UID: d.Uint32(), GID: d.Uint32(),
+		Target: d.String(maxPath),
 	}
+}
+
+// fileType decodes a type, one of those of getdents(2).
+func (d *decoder) fileType() fsops.Type {
+	t := d.Byte()
+	d.Require(t <= unix.DT_SOCK)
+	return fsops.Type(t)
+}
+
+// mode decodes permissions and the three bits above them.
+func (d *decoder) mode() uint16 {
+	m := d.Uint32()
+	d.Require(m <= 0o7777)
+	return uint16(m)
 }
 
 // Kinds of the entries that readDirectory and walk list.
@@ -292,6 +334,9 @@ const (
 	kindError // of a walk: an errno, or 0 for fsops.ErrNotUTF8, follows
 )
 
+// detailed is added to the kind of an entry whose details follow.
+const detailed byte = 1 << 7
+
 func appendEntry(b []byte, e fsops.DirEntry) []byte {
 	kind := kindOther
 	switch {
@@ -300,17 +345,40 @@ func appendEntry(b []byte, e fsops.DirEntry) []byte {
 	case e.IsFile:
 		kind = kindFile
 	}
-	return pack.AppendString(append(b, kind), e.Name)
+	if e.Type == fsops.UnknownType {
+		return pack.AppendString(append(b, kind), e.Name)
+	}
+	b = pack.AppendString(append(b, kind|detailed), e.Name)
+	b = append(b, byte(e.Type), pack.Bool(e.Known))
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.Mode))
+	b = binary.LittleEndian.AppendUint64(b, e.Size)
+	return binary.LittleEndian.AppendUint64(b, uint64(e.ModifiedAtMs))
 }
 
 func (d *decoder) entry() fsops.DirEntry {
 	kind := d.Byte()
+	details := kind&detailed != 0
+	kind &^= detailed
 	d.Require(kind <= kindDirectory)
-	return fsops.DirEntry{
+	e := fsops.DirEntry{
 		Name:        d.String(maxPacket),
 		IsDirectory: kind == kindDirectory,
 		IsFile:      kind == kindFile,
 	}
+	if details {
+		e.Type, e.Known, e.Mode = d.fileType(), d.Bool(), d.mode()
+		e.Size, e.ModifiedAtMs = d.Uint64(), int64(d.Uint64())
+	}
+	return e
+}
+
+// listedSize is what an entry counts against the bound of a listing.
+func listedSize(e *fsops.DirEntry) int {
+	n := len(e.Name) + entryAllowance
+	if e.Type != fsops.UnknownType {
+		n += detailAllowance
+	}
+	return n
 }
 
 // walkItem is an entry or an error of a walk.
@@ -359,6 +427,6 @@ func newDecoder(packet []byte) decoder { return decoder{pack.NewDecoder(packet)}
 
 func (d *decoder) links() fsops.Links {
 	l := fsops.Links(d.Byte())
-	d.Require(l <= fsops.RefuseLinks)
+	d.Require(l <= fsops.KeepRefuse)
 	return l
 }

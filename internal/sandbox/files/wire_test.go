@@ -17,11 +17,11 @@ import (
 
 var requests = []request{
 	{id: 1, op: opOpenRead, path: "/w/a", links: fsops.FollowLinks},
-	{id: 2, op: opOpenWrite, path: "/w/\xff\n", links: fsops.RefuseLinks},
+	{id: 2, op: opOpenWrite, path: "/w/\xff\n", writing: fsops.Writing{Links: fsops.RefuseLinks, New: true, Private: true}},
 	{id: 3, op: opCreateDirectory, path: "/w/d", recursive: true},
-	{id: 4, op: opStat, path: "/"},
-	{id: 5, op: opCanonicalize, path: strings.Repeat("/x", maxPath/2)},
-	{id: 6, op: opReadDirectory, path: "/w"},
+	{id: 4, op: opStat, path: "/", links: fsops.KeepRefuse},
+	{id: 5, op: opCanonicalize, path: strings.Repeat("/x", maxPath/2), missing: true},
+	{id: 6, op: opReadDirectory, path: "/w", details: true},
 	{id: 7, op: opWalk, path: "/w", walk: fsops.WalkOptions{
 		MaxDepth: 64, MaxDirectories: 1 << 40, MaxEntries: 3, FollowDirectoryLinks: true, PruneHidden: true, AlsoNamed: "agents",
 	}},
@@ -64,7 +64,7 @@ func TestRequestsRefused(t *testing.T) {
 		"no such operation": {1, 0, 0, 0, 0},
 		"one too far":       {1, 0, 0, 0, byte(opPing) + 1},
 		"a bool of 2":       append((&request{op: opCanonicalize, path: "/"}).append(nil)[:10], 2),
-		"links of 2":        append((&request{op: opStat, path: "/"}).append(nil)[:10], 2),
+		"links of 4":        append((&request{op: opStat, path: "/"}).append(nil)[:10], 4),
 		"a path too long":   (&request{op: opStat, path: longest.path + "x"}).append(nil),
 		"a huge length":     {1, 0, 0, 0, byte(opStat), 0xff, 0xff, 0xff, 0xff, 'x', 0},
 	}
@@ -115,7 +115,7 @@ func TestErrorsCross(t *testing.T) {
 func TestAnswersRefused(t *testing.T) {
 	t.Parallel()
 	metadata := appendMetadata(nil, fsops.Metadata{IsFile: true, Size: 3})
-	entry := appendEntry(nil, fsops.DirEntry{Name: "a", IsFile: true})
+	entry := appendEntry(nil, fsops.DirEntry{Name: "a", IsFile: true, Type: fsops.Regular})
 	tests := []struct {
 		name string
 		op   op

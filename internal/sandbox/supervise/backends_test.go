@@ -172,10 +172,10 @@ func (c tableCase) files(t *testing.T, root string, _ int) (got []string) {
 				told = string(data)
 			}
 		case "write", "create":
-			err = fsops.WriteFile(t.Context(), v, path, []byte(filepath.Base(path)), fsops.FollowLinks)
+			err = fsops.WriteFile(t.Context(), v, path, []byte(filepath.Base(path)), fsops.WriteOptions{})
 		case "list", "opendir":
 			var entries []fsops.DirEntry
-			entries, err = v.ReadDirectory(t.Context(), path)
+			entries, err = v.ReadDirectory(t.Context(), path, false)
 			var names []string
 			for _, e := range entries {
 				names = append(names, e.Name)

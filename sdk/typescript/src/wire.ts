@@ -35,6 +35,7 @@ export const Method = {
   fsReadFile: "fs/readFile",
   fsCreateDirectory: "fs/createDirectory",
   fsGetMetadata: "fs/getMetadata",
+  fsGetMetadataMany: "fs/getMetadataMany",
   fsCanonicalize: "fs/canonicalize",
   fsReadDirectory: "fs/readDirectory",
   fsWalk: "fs/walk",
@@ -75,6 +76,7 @@ export const FLAG_OF: { readonly [method: string]: keyof Capabilities } = {
   "process/execDecision": "subcommandApprovals",
   "network/policyRequest": "networkProxyLaunch",
   "network/policyDecision": "networkProxyLaunch",
+  "fs/getMetadataMany": "fsMetadata",
   "fs/rename": "fsRename",
   "fs/applyPatch": "fsApplyPatch",
   "fs/writeBlock": "fileWriteStreaming",
@@ -117,6 +119,7 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "fs/readFile": "safe",
   "fs/createDirectory": "never",
   "fs/getMetadata": "safe",
+  "fs/getMetadataMany": "safe",
   "fs/canonicalize": "safe",
   "fs/readDirectory": "safe",
   "fs/walk": "safe",
@@ -160,9 +163,10 @@ export interface ClientRequests {
   "fs/writeFile": { params: WriteFileParams; result: Empty };
   "fs/readFile": { params: PathParams; result: ReadFileResult };
   "fs/createDirectory": { params: CreateDirectoryParams; result: Empty };
-  "fs/getMetadata": { params: PathParams; result: FileMetadata };
-  "fs/canonicalize": { params: PathParams; result: CanonicalizeResult };
-  "fs/readDirectory": { params: PathParams; result: ReadDirectoryResult };
+  "fs/getMetadata": { params: GetMetadataParams; result: FileMetadata };
+  "fs/getMetadataMany": { params: GetMetadataManyParams; result: GetMetadataManyResult };
+  "fs/canonicalize": { params: CanonicalizeParams; result: CanonicalizeResult };
+  "fs/readDirectory": { params: ReadDirectoryParams; result: ReadDirectoryResult };
   "fs/walk": { params: WalkParams; result: WalkResult };
   "fs/remove": { params: RemoveParams; result: Empty };
   "fs/copy": { params: CopyParams; result: Empty };
@@ -289,6 +293,22 @@ export interface ErrorData {
   reason?: "execPolicy" | "busy" | "memory" | (string & {});
   /** With execPolicy, the rules that matched, as in ExecApprovalParams. */
   matchedRules?: unknown;
+  /**
+   * The number that Linux has for the error, if the system of the agent is its cause. Sent to a
+   * client that has asked in `initialize`. Only with errorData.
+   */
+  errno?: number;
+  /**
+   * The name of that number, such as `ENOENT`. Absent for a number that has none. Only with
+   * errorData.
+   */
+  name?: string;
+  /**
+   * What was wrong. program, cwd: of the process. path: the path of the request, or one of them.
+   * Absent if it is nothing that the request names. Known: program, cwd, path, address. Only with
+   * errorData.
+   */
+  what?: "program" | "cwd" | "path" | "address" | (string & {});
 }
 
 /** Params of a method that has none. They may also be absent or null. No member is allowed. */
@@ -325,6 +345,11 @@ export interface InitializeParams {
   subcommandApprovals?: boolean | null;
   /** The client wants `refusals` of its processes. Absent: false. Only with refusals. */
   refusals?: boolean | null;
+  /**
+   * The client wants `errno`, `name` and `what` in the data of errors. Absent: false. Only with
+   * errorData.
+   */
+  errorData?: boolean | null;
 }
 
 /**
@@ -452,6 +477,16 @@ export interface Capabilities {
   refusals?: boolean;
   /** `opaque`, `forcedRm` and `enforce` in `execApproval`. */
   execApprovalEnforce?: boolean;
+  /** `errorData` in `initialize`: the causes of errors. */
+  errorData?: boolean;
+  /** `entries` in `fs/readDirectory`. */
+  fsReadDirectoryLstat?: boolean;
+  /** `details` in `fs/getMetadata`, and `fs/getMetadataMany`. */
+  fsMetadata?: boolean;
+  /** `mode`, `parents`, `exclusive` and `atomic` in `fs/writeFile`. */
+  fsWriteOptions?: boolean;
+  /** `allowMissing` in `fs/canonicalize`. */
+  fsCanonicalizeMissing?: boolean;
   /** The operator gives requests without a sandbox a default one. */
   sandboxDefault?: boolean;
   /** The operator lets no request exceed a ceiling. */
@@ -1384,6 +1419,26 @@ export interface WriteFileParams {
   dataBase64: string;
   /** false: refuse links anywhere in the path. Absent: true. */
   followSymlinks?: boolean | null;
+  /**
+   * The permissions of the file afterwards, whatever the umask is: 0 to 511 (octal 777). null:
+   * those that it has, or those of every new file. Only with fsWriteOptions.
+   */
+  mode?: number | null;
+  /**
+   * Make the directories of the path that are missing. Absent: false. Only with fsWriteOptions.
+   */
+  parents?: boolean | null;
+  /**
+   * Make a new file: a name that exists, also a link, is an error. Absent: false. Only with
+   * fsWriteOptions.
+   */
+  exclusive?: boolean | null;
+  /**
+   * Write a new file beside the old one, and rename it. Others see the whole old content or the
+   * whole new one. Permissions, owner and ACL stay, or nothing is changed. Absent: false. Only with
+   * fsWriteOptions.
+   */
+  atomic?: boolean | null;
   /** What the request may do. Without it the request is not confined. */
   sandbox?: Sandbox | null;
 }
@@ -1414,6 +1469,44 @@ export interface CreateDirectoryParams {
   sandbox?: Sandbox | null;
 }
 
+export interface GetMetadataParams {
+  /** A file or directory on the agent's machine. */
+  path: string;
+  /** false: refuse links anywhere in the path; with `lstat` before its end. Absent: true. */
+  followSymlinks?: boolean | null;
+  /**
+   * stat: the members of FileMetadata that have a flag are wanted, too. lstat: the same, and all is
+   * about the path itself, although it is a link. Only with fsMetadata.
+   */
+  details?: "stat" | "lstat" | null;
+  /** What the request may do. Without it the request is not confined. */
+  sandbox?: Sandbox | null;
+}
+
+export interface GetMetadataManyParams {
+  /** Files and directories. */
+  paths: string[];
+  /** false: refuse links anywhere in the path. Absent: true. */
+  followSymlinks?: boolean | null;
+  /** As in GetMetadataParams. */
+  details?: "stat" | "lstat" | null;
+  /** What the request may do. Without it the request is not confined. */
+  sandbox?: Sandbox | null;
+}
+
+export interface GetMetadataManyResult {
+  /** One for each path, in the order of the request. */
+  files: FileOrError[];
+}
+
+/** One of the two members is there. */
+export interface FileOrError {
+  /** The file. */
+  metadata?: FileMetadata;
+  /** Why there is none, as `fs/getMetadata` would answer. */
+  error?: ErrorObject;
+}
+
 export interface FileMetadata {
   /** It is a directory. */
   isDirectory: boolean;
@@ -1427,11 +1520,62 @@ export interface FileMetadata {
   createdAtMs: number;
   /** Milliseconds since 1970. */
   modifiedAtMs: number;
+  /**
+   * With `details`. The others are absent where a sandbox shows no more than this. Only with
+   * fsMetadata.
+   */
+  type?: FileType;
+  /** Permissions, set-ID bits and the sticky bit. Only with fsMetadata. */
+  mode?: number;
+  /** The number of the owner. Only with fsMetadata. */
+  uid?: number;
+  /** The number of the group. Only with fsMetadata. */
+  gid?: number;
+  /** The name of the owner, if `/etc/passwd` has it and may be read. Only with fsMetadata. */
+  owner?: string;
+  /** The name of the group, if `/etc/group` has it and may be read. Only with fsMetadata. */
+  group?: string;
+  /**
+   * What a link leads to, with `lstat`: any text. Bytes that are not UTF-8 become U+FFFD. Only with
+   * fsMetadata.
+   */
+  linkTarget?: string;
+}
+
+/** The type of a file. */
+export type FileType = "file" | "directory" | "symlink" | "fifo" | "socket" | "blockDevice" | "characterDevice" | (string & {});
+
+export interface CanonicalizeParams {
+  /** A file or directory on the agent's machine. */
+  path: string;
+  /** It has no effect: links are resolved. Absent: true. */
+  followSymlinks?: boolean | null;
+  /**
+   * Names at the end may be missing, also behind a link. What a sandbox hides is missing. Absent:
+   * false. Only with fsCanonicalizeMissing.
+   */
+  allowMissing?: boolean | null;
+  /** What the request may do. Without it the request is not confined. */
+  sandbox?: Sandbox | null;
 }
 
 export interface CanonicalizeResult {
   /** Without links and dots. */
   path: string;
+}
+
+export interface ReadDirectoryParams {
+  /** A file or directory on the agent's machine. */
+  path: string;
+  /** It has no effect: a link at the end is followed. Absent: true. */
+  followSymlinks?: boolean | null;
+  /**
+   * lstat: the entries are described themselves, and have the members with a flag. Only with
+   * fsReadDirectoryLstat.
+   */
+  entries?: "lstat" | null;
+  /** What the request may do. Without it the request is not confined. */
+  sandbox?: Sandbox | null;
 }
 
 export interface ReadDirectoryResult {
@@ -1442,10 +1586,21 @@ export interface ReadDirectoryResult {
 export interface DirectoryEntry {
   /** Bytes that are not UTF-8 become U+FFFD. */
   fileName: string;
-  /** Of a link's target. */
+  /** Of a link's target; with `lstat` of the name itself. */
   isDirectory: boolean;
-  /** Of a link's target: a regular file. */
+  /** The same: a regular file. */
   isFile: boolean;
+  /** Absent if the system does not tell it. Only with fsReadDirectoryLstat. */
+  type?: FileType;
+  /**
+   * Bytes. Absent, as the next two, where no more than the type is known: a sandbox denies the
+   * file, or the directory may not be searched. Only with fsReadDirectoryLstat.
+   */
+  size?: number;
+  /** Milliseconds since 1970. Only with fsReadDirectoryLstat. */
+  modifiedAtMs?: number;
+  /** Permissions, set-ID bits and the sticky bit. Only with fsReadDirectoryLstat. */
+  mode?: number;
 }
 
 export interface WalkParams {

@@ -45,7 +45,7 @@ type listedFile struct {
 	Link     bool      `json:"link"`
 	Size     uint64    `json:"size"`
 	Modified time.Time `json:"modified"`
-	// These are missing if the server has no tool of ours.
+	// These are missing if the server has neither a tool of ours nor fsMetadata.
 	Mode   string `json:"mode,omitempty"` // as ls -l prints it
 	Owner  string `json:"owner,omitempty"`
 	Group  string `json:"group,omitempty"`
@@ -68,6 +68,12 @@ func listedBy(h *tar.Header, dir string) listedFile {
 	}
 	e.Mode = cmp.Or(kind, "-") + permissions(h.Mode)
 	return e
+}
+
+// kinds are the letters of types, as ls -l prints them.
+var kinds = map[string]string{
+	protocol.TypeFile: "-", protocol.TypeDirectory: "d", protocol.TypeSymlink: "l", protocol.TypeFifo: "p",
+	protocol.TypeSocket: "s", protocol.TypeBlockDevice: "b", protocol.TypeCharacterDevice: "c",
 }
 
 // permissions returns the permissions as ls -l prints them, with the bits set-ID and sticky.
@@ -141,6 +147,11 @@ func newEntry(name, path string, m *protocol.FileMetadata) listedFile {
 	case m.IsFile:
 		e.Type = "file"
 	}
+	if m.Mode != nil && m.UID != nil && m.GID != nil {
+		e.Mode = cmp.Or(kinds[m.Type], "?") + permissions(int64(*m.Mode))
+		e.Owner, e.Group = cmp.Or(m.Owner, fmt.Sprint(*m.UID)), cmp.Or(m.Group, fmt.Sprint(*m.GID))
+		e.Target = m.LinkTarget
+	}
 	return e
 }
 
@@ -153,6 +164,14 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 	var trouble Failures
 	failed := f.each(ctx, names, func(ctx context.Context, name, at string) error {
 		m, err := f.Client.FS(nil).Stat(ctx, at)
+		if _, refused := errors.AsType[*client.ServerError](err); refused {
+			if link, itself := f.Client.FS(nil).Lstat(ctx, at); itself == nil && link.IsSymlink {
+				e := newEntry(strings.TrimPrefix(name, ":"), at, link)
+				e.Type = "missing"
+				single = append(single, e)
+				return nil
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -169,6 +188,9 @@ func (f *Files) List(ctx context.Context, w io.Writer, names []string, l Listing
 		if len(listed) == 1 {
 			listed[0].Name, listed[0].Path = e.Name, e.Path
 			e = listed[0]
+		} else if described := []listedFile{e}; l.Long || l.JSON {
+			f.describe(ctx, described)
+			e = described[0]
 		}
 		single = append(single, e)
 		return nil
@@ -235,7 +257,10 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) (entries []
 	if len(entries)+len(wrong) > 0 || err != nil {
 		return slices.DeleteFunc(entries, hidden), wrong, err
 	}
-	listed, err := f.Client.FS(nil).ReadDir(ctx, at)
+	listed, err := f.Client.FS(nil).ReadDirLstat(ctx, at)
+	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported {
+		listed, err = f.Client.FS(nil).ReadDir(ctx, at)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -255,6 +280,9 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) (entries []
 // if the file no longer exists, or if its name may not be UTF-8: the listing has U+FFFD in such a
 // name, and another file may have that name.
 func (f *Files) describe(ctx context.Context, entries []listedFile) {
+	if f.describeMany(ctx, entries) {
+		return
+	}
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, asked)
 	for i := range entries {
@@ -271,6 +299,44 @@ func (f *Files) describe(ctx context.Context, entries []listedFile) {
 		})
 	}
 	asking.Wait()
+}
+
+// describeMany is describe for a server with fsMetadata. It reports whether the server has that.
+func (f *Files) describeMany(ctx context.Context, entries []listedFile) bool {
+	var named, linked []*listedFile
+	for i := range entries {
+		if e := &entries[i]; !strings.ContainsRune(e.Name, utf8.RuneError) {
+			named = append(named, e)
+		}
+	}
+	ask := func(about []*listedFile, details string) ([]client.Described, error) {
+		var paths []string
+		for _, e := range about {
+			paths = append(paths, e.Path)
+		}
+		return f.Client.FS(nil).StatMany(ctx, paths, details)
+	}
+	all, err := ask(named, protocol.Lstat)
+	if err != nil {
+		return false
+	}
+	for i, found := range all {
+		if found.Err != nil {
+			continue
+		}
+		e := named[i]
+		if *e = newEntry(e.Name, e.Path, found.Metadata); e.Link {
+			e.Type = "missing"
+			linked = append(linked, e)
+		}
+	}
+	targets, err := ask(linked, "")
+	for i, found := range targets {
+		if found.Err == nil {
+			linked[i].Type = newEntry("", "", found.Metadata).Type
+		}
+	}
+	return err == nil
 }
 
 // name returns a name as it is printed.

@@ -37,6 +37,7 @@ FS_WRITE_FILE: Final = "fs/writeFile"
 FS_READ_FILE: Final = "fs/readFile"
 FS_CREATE_DIRECTORY: Final = "fs/createDirectory"
 FS_GET_METADATA: Final = "fs/getMetadata"
+FS_GET_METADATA_MANY: Final = "fs/getMetadataMany"
 FS_CANONICALIZE: Final = "fs/canonicalize"
 FS_READ_DIRECTORY: Final = "fs/readDirectory"
 FS_WALK: Final = "fs/walk"
@@ -95,6 +96,11 @@ HAS_SANDBOX_UNIX_SOCKETS: Final = "sandboxUnixSockets"
 HAS_SANDBOX_DEVICES: Final = "sandboxDevices"
 HAS_REFUSALS: Final = "refusals"
 HAS_EXEC_APPROVAL_ENFORCE: Final = "execApprovalEnforce"
+HAS_ERROR_DATA: Final = "errorData"
+HAS_FS_READ_DIRECTORY_LSTAT: Final = "fsReadDirectoryLstat"
+HAS_FS_METADATA: Final = "fsMetadata"
+HAS_FS_WRITE_OPTIONS: Final = "fsWriteOptions"
+HAS_FS_CANONICALIZE_MISSING: Final = "fsCanonicalizeMissing"
 HAS_SANDBOX_DEFAULT: Final = "sandboxDefault"
 HAS_SANDBOX_CEILING: Final = "sandboxCeiling"
 HAS_SANDBOX_REQUIRED: Final = "sandboxRequired"
@@ -113,6 +119,7 @@ FLAG_OF: Final[dict[str, str]] = {
     "process/execDecision": "subcommandApprovals",
     "network/policyRequest": "networkProxyLaunch",
     "network/policyDecision": "networkProxyLaunch",
+    "fs/getMetadataMany": "fsMetadata",
     "fs/rename": "fsRename",
     "fs/applyPatch": "fsApplyPatch",
     "fs/writeBlock": "fileWriteStreaming",
@@ -153,6 +160,7 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "fs/readFile": "safe",
     "fs/createDirectory": "never",
     "fs/getMetadata": "safe",
+    "fs/getMetadataMany": "safe",
     "fs/canonicalize": "safe",
     "fs/readDirectory": "safe",
     "fs/walk": "safe",
@@ -252,6 +260,16 @@ if TYPE_CHECKING:
         reason: NotRequired[str]
         # With execPolicy, the rules that matched, as in ExecApprovalParams.
         matchedRules: NotRequired[Any]
+        # The number that Linux has for the error, if the system of the agent is its cause. Sent to
+        # a client that has asked in `initialize`. Only with errorData.
+        errno: NotRequired[int]
+        # The name of that number, such as `ENOENT`. Absent for a number that has none. Only with
+        # errorData.
+        name: NotRequired[str]
+        # What was wrong. program, cwd: of the process. path: the path of the request, or one of
+        # them. Absent if it is nothing that the request names. Known: program, cwd, path, address.
+        # Only with errorData.
+        what: NotRequired[str]
 
     # Params of a method that has none. They may also be absent or null. No member is allowed.
     class EmptyParams(TypedDict):
@@ -282,6 +300,9 @@ if TYPE_CHECKING:
         subcommandApprovals: NotRequired[bool | None]
         # The client wants `refusals` of its processes. Absent: false. Only with refusals.
         refusals: NotRequired[bool | None]
+        # The client wants `errno`, `name` and `what` in the data of errors. Absent: false. Only
+        # with errorData.
+        errorData: NotRequired[bool | None]
 
     # The name of a session: ASCII letters, digits, dots, underscores and dashes, the first a letter
     # or digit.
@@ -400,6 +421,16 @@ if TYPE_CHECKING:
         refusals: NotRequired[bool]
         # `opaque`, `forcedRm` and `enforce` in `execApproval`.
         execApprovalEnforce: NotRequired[bool]
+        # `errorData` in `initialize`: the causes of errors.
+        errorData: NotRequired[bool]
+        # `entries` in `fs/readDirectory`.
+        fsReadDirectoryLstat: NotRequired[bool]
+        # `details` in `fs/getMetadata`, and `fs/getMetadataMany`.
+        fsMetadata: NotRequired[bool]
+        # `mode`, `parents`, `exclusive` and `atomic` in `fs/writeFile`.
+        fsWriteOptions: NotRequired[bool]
+        # `allowMissing` in `fs/canonicalize`.
+        fsCanonicalizeMissing: NotRequired[bool]
         # The operator gives requests without a sandbox a default one.
         sandboxDefault: NotRequired[bool]
         # The operator lets no request exceed a ceiling.
@@ -1209,6 +1240,19 @@ if TYPE_CHECKING:
         dataBase64: str
         # false: refuse links anywhere in the path. Absent: true.
         followSymlinks: NotRequired[bool | None]
+        # The permissions of the file afterwards, whatever the umask is: 0 to 511 (octal 777). null:
+        # those that it has, or those of every new file. Only with fsWriteOptions.
+        mode: NotRequired[int | None]
+        # Make the directories of the path that are missing. Absent: false. Only with
+        # fsWriteOptions.
+        parents: NotRequired[bool | None]
+        # Make a new file: a name that exists, also a link, is an error. Absent: false. Only with
+        # fsWriteOptions.
+        exclusive: NotRequired[bool | None]
+        # Write a new file beside the old one, and rename it. Others see the whole old content or
+        # the whole new one. Permissions, owner and ACL stay, or nothing is changed. Absent: false.
+        # Only with fsWriteOptions.
+        atomic: NotRequired[bool | None]
         # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
@@ -1235,6 +1279,38 @@ if TYPE_CHECKING:
         # What the request may do. Without it the request is not confined.
         sandbox: NotRequired[Sandbox | None]
 
+    class GetMetadataParams(TypedDict):
+        # A file or directory on the agent's machine.
+        path: str
+        # false: refuse links anywhere in the path; with `lstat` before its end. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        # stat: the members of FileMetadata that have a flag are wanted, too. lstat: the same, and
+        # all is about the path itself, although it is a link. Only with fsMetadata.
+        details: NotRequired[Literal["stat", "lstat"] | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
+
+    class GetMetadataManyParams(TypedDict):
+        # Files and directories.
+        paths: list[str]
+        # false: refuse links anywhere in the path. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        # As in GetMetadataParams.
+        details: NotRequired[Literal["stat", "lstat"] | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
+
+    class GetMetadataManyResult(TypedDict):
+        # One for each path, in the order of the request.
+        files: list[FileOrError]
+
+    # One of the two members is there.
+    class FileOrError(TypedDict):
+        # The file.
+        metadata: NotRequired[FileMetadata]
+        # Why there is none, as `fs/getMetadata` would answer.
+        error: NotRequired[ErrorObject]
+
     class FileMetadata(TypedDict):
         # It is a directory.
         isDirectory: bool
@@ -1248,10 +1324,51 @@ if TYPE_CHECKING:
         createdAtMs: int
         # Milliseconds since 1970.
         modifiedAtMs: int
+        # With `details`. The others are absent where a sandbox shows no more than this. Only with
+        # fsMetadata.
+        type: NotRequired[FileType]
+        # Permissions, set-ID bits and the sticky bit. Only with fsMetadata.
+        mode: NotRequired[int]
+        # The number of the owner. Only with fsMetadata.
+        uid: NotRequired[int]
+        # The number of the group. Only with fsMetadata.
+        gid: NotRequired[int]
+        # The name of the owner, if `/etc/passwd` has it and may be read. Only with fsMetadata.
+        owner: NotRequired[str]
+        # The name of the group, if `/etc/group` has it and may be read. Only with fsMetadata.
+        group: NotRequired[str]
+        # What a link leads to, with `lstat`: any text. Bytes that are not UTF-8 become U+FFFD. Only
+        # with fsMetadata.
+        linkTarget: NotRequired[str]
+
+    # The type of a file.
+    FileType: TypeAlias = str
+
+    class CanonicalizeParams(TypedDict):
+        # A file or directory on the agent's machine.
+        path: str
+        # It has no effect: links are resolved. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        # Names at the end may be missing, also behind a link. What a sandbox hides is missing.
+        # Absent: false. Only with fsCanonicalizeMissing.
+        allowMissing: NotRequired[bool | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
 
     class CanonicalizeResult(TypedDict):
         # Without links and dots.
         path: str
+
+    class ReadDirectoryParams(TypedDict):
+        # A file or directory on the agent's machine.
+        path: str
+        # It has no effect: a link at the end is followed. Absent: true.
+        followSymlinks: NotRequired[bool | None]
+        # lstat: the entries are described themselves, and have the members with a flag. Only with
+        # fsReadDirectoryLstat.
+        entries: NotRequired[Literal["lstat"] | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
 
     class ReadDirectoryResult(TypedDict):
         # The names in the directory.
@@ -1260,10 +1377,19 @@ if TYPE_CHECKING:
     class DirectoryEntry(TypedDict):
         # Bytes that are not UTF-8 become U+FFFD.
         fileName: str
-        # Of a link's target.
+        # Of a link's target; with `lstat` of the name itself.
         isDirectory: bool
-        # Of a link's target: a regular file.
+        # The same: a regular file.
         isFile: bool
+        # Absent if the system does not tell it. Only with fsReadDirectoryLstat.
+        type: NotRequired[FileType]
+        # Bytes. Absent, as the next two, where no more than the type is known: a sandbox denies the
+        # file, or the directory may not be searched. Only with fsReadDirectoryLstat.
+        size: NotRequired[int]
+        # Milliseconds since 1970. Only with fsReadDirectoryLstat.
+        modifiedAtMs: NotRequired[int]
+        # Permissions, set-ID bits and the sticky bit. Only with fsReadDirectoryLstat.
+        mode: NotRequired[int]
 
     class WalkParams(TypedDict):
         # A file or directory on the agent's machine.
