@@ -116,6 +116,10 @@ type Capabilities struct {
 	SandboxDevices      bool `json:"sandboxDevices"`
 	Refusals            bool `json:"refusals"`
 	ExecApprovalEnforce bool `json:"execApprovalEnforce"`
+	ProcessTimeout      bool `json:"processTimeout"`
+	ProcessMaxOutput    bool `json:"processMaxOutput"`
+	ProcessLimits       bool `json:"processLimits"`
+	ProcessRunAs        bool `json:"processRunAs"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -452,6 +452,14 @@ export interface Capabilities {
   refusals?: boolean;
   /** `opaque`, `forcedRm` and `enforce` in `execApproval`. */
   execApprovalEnforce?: boolean;
+  /** `timeoutMs` in `process/start`. */
+  processTimeout?: boolean;
+  /** `maxOutputBytes` in `process/start`. */
+  processMaxOutput?: boolean;
+  /** `limits` in `process/start`. */
+  processLimits?: boolean;
+  /** `runAs` in `process/start`. An agent that does not run as root refuses it. */
+  processRunAs?: boolean;
   /** The operator gives requests without a sandbox a default one. */
   sandboxDefault?: boolean;
   /** The operator lets no request exceed a ceiling. */
@@ -592,6 +600,43 @@ export interface StartParams {
   managedNetwork?: ManagedNetwork | null;
   /** Gives the process a proxy of its own. Only with networkProxyLaunch. */
   networkProxy?: NetworkProxy | null;
+  /**
+   * How long the process may run. Then the agent ends it with all that it has started, also without
+   * a client. Only with processTimeout.
+   */
+  timeoutMs?: number | null;
+  /**
+   * Bounds the output of each stream. The head is sent at once and the tail at the end; what lies
+   * between is left out and counted. Only with processMaxOutput.
+   */
+  maxOutputBytes?: number | null;
+  /**
+   * Bound the process with its children. What the agent cannot hold is refused. Only with
+   * processLimits.
+   */
+  limits?: ProcessLimits | null;
+  /** Who the process runs as. Absent: the user of the agent. Only with processRunAs. */
+  runAs?: RunAs | null;
+}
+
+/** Limits of a process with all its children. */
+export interface ProcessLimits {
+  /** Memory of all its processes together. */
+  memoryBytes?: number | null;
+  /** Time of processors, in thousandths of one. */
+  milliCpus?: number | null;
+  /** Processes and threads at once. */
+  processes?: number | null;
+  /** The size of each file that it writes. */
+  fileSizeBytes?: number | null;
+}
+
+/** A user and a group, each by name or number. */
+export interface RunAs {
+  /** A number is a number, also where a user has it as a name. */
+  user: string;
+  /** Absent: the group of the user. */
+  group?: string | null;
 }
 
 export interface StartMetadata {
@@ -674,6 +719,23 @@ export interface StartResult {
    * `pending`: the client is asked first, and the process starts after its answer. Known: pending.
    */
   approval?: "pending" | (string & {});
+  /** What holds each limit of the request. Only with processLimits. */
+  limits?: HeldLimits;
+}
+
+/**
+ * What holds a limit: a control group of the process, or a limit that each of its processes
+ * inherits.
+ */
+export interface HeldLimits {
+  /** What holds `memoryBytes`. Known: cgroup, rlimit. */
+  memoryBytes?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `milliCpus`. Known: cgroup, rlimit. */
+  milliCpus?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `processes`. Known: cgroup, rlimit. */
+  processes?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `fileSizeBytes`. Known: cgroup, rlimit. */
+  fileSizeBytes?: "cgroup" | "rlimit" | (string & {});
 }
 
 export interface WriteParams {
@@ -735,6 +797,15 @@ export interface ReadResult {
    * with refusals.
    */
   refusals?: Refusals;
+  /**
+   * The process was ended because the time of its timeoutMs was up. Only with processTimeout.
+   */
+  timedOut?: boolean;
+  /**
+   * The kernel has ended one of its processes, because the limit of memory was reached. Only with
+   * processLimits.
+   */
+  outOfMemory?: boolean;
 }
 
 /** A piece of output, as it was read from the process. */
@@ -749,6 +820,11 @@ export interface OutputChunk {
    * When it was read, in milliseconds since 1970, if `timestamps` was set. Only with namedSessions.
    */
   atMs?: number;
+  /**
+   * How many bytes of the stream were left out before chunk, by a maxOutputBytes. Only with
+   * processMaxOutput.
+   */
+  omitted?: number;
 }
 
 export type OutputStream = "stdout" | "stderr" | "pty";
@@ -863,6 +939,11 @@ export interface OutputNotification {
   stream: OutputStream;
   /** The bytes. */
   chunk: string;
+  /**
+   * How many bytes of the stream were left out before chunk, by a maxOutputBytes. Absent: 0. Only
+   * with processMaxOutput.
+   */
+  omitted?: number | null;
 }
 
 export interface ExitedNotification {
@@ -879,6 +960,16 @@ export interface ExitedNotification {
    * with refusals.
    */
   refusals?: Refusals | null;
+  /**
+   * The process was ended because the time of its timeoutMs was up. Absent: false. Only with
+   * processTimeout.
+   */
+  timedOut?: boolean | null;
+  /**
+   * The kernel has ended one of its processes, because the limit of memory was reached. Absent:
+   * false. Only with processLimits.
+   */
+  outOfMemory?: boolean | null;
 }
 
 export interface ClosedNotification {
