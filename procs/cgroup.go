@@ -224,6 +224,15 @@ func (c *Cgroups) enable(controllers []string) error {
 	return nil
 }
 
+// Enable makes sure that groups with limits of a controller can be made: cpu, memory or pids. On nil it fails
+// with ErrNotDelegated.
+func (c *Cgroups) Enable(controller string) error {
+	if c == nil {
+		return ErrNotDelegated
+	}
+	return c.enable([]string{controller})
+}
+
 func (c *Cgroups) tryToEnable(name string) error {
 	dir := c.dir
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))

@@ -278,9 +278,9 @@ export interface ErrorObject {
 export interface ErrorData {
   /**
    * Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
-   * sandboxPreparation, sandboxUnavailable.
+   * sandboxPreparation, sandboxUnavailable, limitUnavailable, userUnavailable.
    */
-  kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | (string & {});
+  kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | "limitUnavailable" | "userUnavailable" | (string & {});
   /**
    * execPolicy: rules do not allow the command. busy: too many requests wait; nothing was done, and
    * the request may be sent again. memory: the agent has too little memory for the answer. Known:

@@ -248,7 +248,7 @@ if TYPE_CHECKING:
     # More about an error. Servers may add members.
     class ErrorData(TypedDict):
         # Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
-        # sandboxPreparation, sandboxUnavailable.
+        # sandboxPreparation, sandboxUnavailable, limitUnavailable, userUnavailable.
         kind: NotRequired[str]
         # execPolicy: rules do not allow the command. busy: too many requests wait; nothing was
         # done, and the request may be sent again. memory: the agent has too little memory for the
