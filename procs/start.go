@@ -160,7 +160,7 @@ func (u *User) own(io *stdio, input bool) error {
 	for n, fd := range io.child {
 		if n > 0 || input {
 			if err := unix.Fchown(int(fd), int(u.UID), -1); err != nil {
-				return atStep("giving the command's input and output to its user", os.NewSyscallError("fchown", err))
+				return u.explain(os.NewSyscallError("fchown", err))
 			}
 		}
 	}
