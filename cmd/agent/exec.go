@@ -220,7 +220,7 @@ func (e *execution) run() (code int, err error) {
 		Client: c, Process: process, Capabilities: e.info.Capabilities, TTY: e.flags.TTY, Stdin: params.PipeStdin,
 		Keep: e.name != "", DetachKeys: e.flags.detachKeys(), Refused: func(r *protocol.Refusals) { refused = r }, Ended: func(e protocol.Ending) { ending = e },
 	})
-	if ending.OutOfMemory {
+	if ending.OutOfMemory && refused == nil {
 		program.Complain(e.sys.Stderr, "the kernel has ended a process of the command, because the memory of --memory was used up")
 	}
 	if err == nil && ending.TimedOut {
