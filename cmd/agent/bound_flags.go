@@ -14,17 +14,17 @@ import (
 
 // limitFlags bound a command with all its children.
 type limitFlags struct {
-	Memory   program.Size `env:"AGENT_MEMORY" placeholder:"BYTES" help:"Limit of the memory of the command with its children, such as 512m. It needs a control group (cgroup v2)."`
-	CPUs     processors   `env:"AGENT_CPUS" name:"cpus" placeholder:"N" help:"How many processors the command with its children can use, such as 1.5. It needs a control group."`
-	PIDs     uint64       `env:"AGENT_PIDS" name:"pids" placeholder:"N" help:"Limit of processes and threads of the command. Without a control group all other processes of its user count too, and root cannot be limited."`
-	FileSize program.Size `env:"AGENT_FILE_SIZE" placeholder:"BYTES" help:"Limit of the size of each file that the command writes."`
+	Memory   program.Size `env:"AGENT_EXEC_MEMORY" placeholder:"BYTES" help:"Limit of the memory of the command with its children, such as 512m. It needs a control group (cgroup v2)."`
+	CPUs     processors   `env:"AGENT_EXEC_CPUS" name:"cpus" placeholder:"N" help:"How many processors the command with its children can use, such as 1.5. It needs a control group."`
+	PIDs     uint64       `env:"AGENT_EXEC_PIDS" name:"pids" placeholder:"N" help:"Limit of processes and threads of the command. Without a control group all other processes of its user count too, and root cannot be limited."`
+	FileSize program.Size `env:"AGENT_EXEC_FILE_SIZE" placeholder:"BYTES" help:"Limit of the size of each file that the command writes."`
 }
 
 // boundFlags bound a command of an agent, and name its user.
 type boundFlags struct {
-	MaxOutput program.Size `env:"AGENT_MAX_OUTPUT" placeholder:"BYTES" help:"Print at most so much of standard output and as much of standard error, up to 8M: the first half at once and the last half at the end. A line says how many bytes are left out between them."`
+	MaxOutput program.Size `env:"AGENT_EXEC_MAX_OUTPUT" placeholder:"BYTES" help:"Print at most so much of standard output and as much of standard error, up to 8M: the first half at once and the last half at the end. A line says how many bytes are left out between them."`
 	limitFlags
-	User string `short:"u" name:"user" env:"AGENT_USER" placeholder:"NAME[:GROUP]" help:"Run the command as this user and group, each a name or a number. The agent must run as root, and the command is not confined."`
+	User string `short:"u" name:"user" env:"AGENT_EXEC_USER" placeholder:"NAME[:GROUP]" help:"Run the command as this user and group, each a name or a number. The agent must run as root, and the command is not confined."`
 }
 
 // processors are thousandths of a processor.

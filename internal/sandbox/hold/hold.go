@@ -1,4 +1,5 @@
-// Package hold starts a process that waits for permission before it becomes its command. The
+// Package hold starts a process that waits for permission before it becomes its command, or that
+// first sets limits for itself. The
 // process has its input, its terminal and its number from the beginning, but nothing of the command
 // has run until then. Linux only.
 //
