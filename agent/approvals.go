@@ -40,21 +40,38 @@ func (l *launch) judge(context.Context) (err error) {
 	if l.judged, err = confine.NewJudged(l.plan.Policy); err != nil {
 		return err
 	}
+	if err := l.checkUser(); err != nil {
+		return err
+	}
 	l.judged.Tells = true
-	l.spec.Stage = l.box.Watched(l.judged).Stage
+	watched := l.box.Watched(l.judged)
+	watched.Impose(l.rlimits)
+	l.spec.Stage = watched.Stage
 	return nil
 }
 
 // holdBack stops the command from running before the client has allowed it, if the client must be
-// asked.
+// asked. A process that has to limit itself first is held too, and goes on at once.
 func (l *launch) holdBack(context.Context) (err error) {
-	if !l.plan.IsPending() {
+	limits := l.spec.Stage == nil && l.hasRlimits()
+	if !l.plan.IsPending() && !limits {
 		return nil
+	}
+	if limits && !l.plan.IsPending() {
+		if err := l.spec.Check(); err != nil { // the client learns it at once, as without limits
+			return spawnError(&l.spec, err)
+		}
 	}
 	if l.hold, err = hold.New(); err != nil {
 		return err
 	}
+	if limits {
+		l.hold.Limits = l.rlimits.List()
+	}
 	l.spec.Stage = l.hold.Stage(l.spec.Stage)
+	if !l.plan.IsPending() {
+		l.hold.Go()
+	}
 	return nil
 }
 
@@ -66,7 +83,10 @@ func (r runner) Last() uint64 {
 	return next - 1
 }
 
-func (r runner) Go() { r.hold.Go() }
+func (r runner) Go() {
+	r.hold.Go()
+	r.StartClock()
+}
 
 func (r runner) Refuse(text string) { r.hold.Refuse(text) }
 

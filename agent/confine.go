@@ -49,9 +49,9 @@ func (l *launch) confine(context.Context) error {
 	}
 	l.box, err = l.enter(asked)
 	reason := refusal(err)
-	if err == nil && a.cfg.Cgroups != nil && !l.box.Unconfined() {
+	if err == nil && a.cfg.Cgroups != nil && !l.box.Unconfined() && l.spec.Cgroup == nil {
 		l.spec.Cgroup, err = a.cfg.Cgroups.New()
-		l.refused.limit(l.spec.Cgroup)
+		l.refused.limit(l.spec.Cgroup, nil)
 		reason = metrics.RefusedByCgroup
 	}
 	if err != nil {
@@ -59,6 +59,10 @@ func (l *launch) confine(context.Context) error {
 		l.box.Release()
 		l.box = confine.Refused(err)
 	}
+	if err := l.checkUser(); err != nil {
+		return err
+	}
+	l.box.Impose(l.rlimits)
 	if l.refused != nil {
 		if err := l.box.NoteRefusals(); err != nil {
 			return err

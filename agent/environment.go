@@ -78,6 +78,10 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		SandboxDevices:      true,
 		Refusals:            true,
 		ExecApprovalEnforce: true,
+		ProcessTimeout:      true,
+		ProcessMaxOutput:    true,
+		ProcessLimits:       true,
+		ProcessRunAs:        true,
 
 		ErrorData:             true,
 		FSReadDirectoryLstat:  true,

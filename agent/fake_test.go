@@ -243,4 +243,5 @@ func (f *fake) ExitedAt() time.Time {
 func (f *fake) PID() int             { return 1 }
 func (f *fake) Argv() []string       { return f.spec.Argv }
 func (f *fake) TTY() bool            { return false }
+func (f *fake) StartClock()          {}
 func (f *fake) StartedAt() time.Time { return f.since }

@@ -23,7 +23,9 @@ type launch struct {
 	snapshot string         // key of the shell snapshot to restore; "": none
 	ask      asker          // about the network
 	spec     procs.Spec
-	free     bool // confine left the process the network of the host
+	rlimits  confine.Limits       // that the process sets for itself
+	held     *protocol.HeldLimits // what holds the limits of the request; nil: it has none
+	free     bool                 // confine left the process the network of the host
 	resources
 }
 
@@ -56,7 +58,7 @@ type step func(*launch, context.Context) error
 // The steps of a launch, in their order. A capture has no snapshot to restore. It does not wait for
 // a client, because a start that waits for one restores nothing.
 var (
-	startSteps   = []step{(*launch).restore, (*launch).confine, (*launch).connect, (*launch).judge, (*launch).holdBack}
+	startSteps   = []step{(*launch).restore, (*launch).limit, (*launch).confine, (*launch).connect, (*launch).judge, (*launch).holdBack}
 	captureSteps = []step{(*launch).confine, (*launch).connect, (*launch).judge}
 )
 

@@ -53,6 +53,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if l.plan.IsPending() {
 		r.Approval = protocol.ApprovalPending
 	}
+	r.Limits = l.held
 	return r, nil
 }
 
@@ -105,7 +106,7 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	if c.refusals || a.cfg.TellRefusals {
 		l.refused = &refused{}
 	}
-	return l, nil
+	return l, runAs(p, &l.spec)
 }
 
 // spec describes the process of a start as it would be without a sandbox.
@@ -129,6 +130,12 @@ func (a *Agent) spec(p *protocol.StartParams, dir string, env []string, plan *ap
 		spec.RetainBytes = max(spec.RetainBytes, filecopy.ToolRetain)
 	} else {
 		plan.Pin(&spec)
+	}
+	if p.TimeoutMs != nil {
+		spec.Timeout = milliseconds(*p.TimeoutMs)
+	}
+	if p.MaxOutputBytes != nil {
+		spec.MaxOutput = *p.MaxOutputBytes
 	}
 	if p.Rows != nil {
 		spec.Size.Rows = *p.Rows
@@ -158,7 +165,7 @@ func (c *connection) checkBuiltin(p *protocol.StartParams) error {
 	case p.Arg0 != nil:
 		return protocol.InvalidParams("builtin: a tool has no other name: arg0 has to be absent")
 	}
-	return nil
+	return checkTool(p)
 }
 
 // startError gives every failed start the code internal, also where a file
@@ -277,7 +284,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 		Closed:  snapshot.Closed,
 	}
 	for i, chunk := range snapshot.Chunks {
-		r.Chunks[i] = protocol.OutputChunk{Seq: chunk.Seq, Stream: chunk.Stream.String(), Chunk: chunk.Data}
+		r.Chunks[i] = protocol.OutputChunk{Seq: chunk.Seq, Stream: chunk.Stream.String(), Chunk: chunk.Data, Omitted: chunk.Omitted}
 		if p.Timestamps {
 			r.Chunks[i].AtMs = new(chunk.AtMs)
 		}
@@ -285,6 +292,7 @@ func (c *connection) readProcess(ctx context.Context, p protocol.ReadParams) (*r
 	if snapshot.Exited {
 		r.ExitCode = new(snapshot.ExitCode)
 		r.SandboxDenied = target.sandboxDenied(snapshot.ExitCode)
+		r.Ending = protocol.Ending(snapshot.Ending)
 		if c.refusals {
 			s.gather(target, snapshot.ExitCode)
 			r.Refusals = target.refused.all()

@@ -17,8 +17,9 @@ import (
 type refused struct {
 	log    refusals.Log
 	cgroup *procs.Cgroup // nil: the process has no limits there
-	once   sync.Once     // adds what the sandbox has noted
-	note   string        // set by once
+	asked  protocol.ProcessLimits
+	once   sync.Once // adds what the sandbox has noted
+	note   string    // set by once
 }
 
 func (r *refused) add(what refusals.Refusal) {
@@ -27,10 +28,13 @@ func (r *refused) add(what refusals.Refusal) {
 	}
 }
 
-// limit notes the group that limits the process.
-func (r *refused) limit(g *procs.Cgroup) {
-	if r != nil {
-		r.cgroup = g
+// limit notes the group that limits the process, and the limits of the request; nil: it has none.
+func (r *refused) limit(g *procs.Cgroup, asked *protocol.ProcessLimits) {
+	if r == nil {
+		return
+	}
+	if r.cgroup = g; asked != nil {
+		r.asked = *asked
 	}
 }
 
@@ -45,10 +49,10 @@ func (s *Session) gather(p *process, code int) {
 		p.box.Refused(&noted)
 		pids, memory := r.cgroup.Exceeded()
 		if pids > 0 {
-			noted.Add(refusals.Refusal{Layer: refusals.Limit, Operation: refusals.Use, Subject: "more processes", Reason: "the operator limits them (--cgroup-pids)", Times: pids})
+			noted.Add(refusals.Refusal{Layer: refusals.Limit, Operation: refusals.Use, Subject: "more processes", Reason: reasonOf(r.asked.Processes, "processes", "the operator limits them (--cgroup-pids)"), Times: pids})
 		}
 		if memory > 0 {
-			noted.Add(refusals.Refusal{Layer: refusals.Limit, Operation: refusals.Use, Subject: "more memory", Reason: "the operator limits it (--cgroup-memory), so a process was ended", Times: memory})
+			noted.Add(refusals.Refusal{Layer: refusals.Limit, Operation: refusals.Use, Subject: "more memory", Reason: reasonOf(r.asked.MemoryBytes, "memoryBytes", "the operator limits it (--cgroup-memory)") + ", so a process was ended", Times: memory})
 		}
 		all, more := noted.All()
 		for _, one := range all {

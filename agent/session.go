@@ -65,6 +65,7 @@ type Session struct {
 // proc is what a session needs of a [procs.Process]. Tests of what a session does have others.
 type proc interface {
 	Begin()
+	StartClock()
 	TryWrite(id string, data []byte) (procs.WriteStatus, error)
 	Write(ctx context.Context, id string, data []byte) (procs.WriteStatus, error)
 	CloseStdin() (procs.WriteStatus, error)
@@ -341,6 +342,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 		return nil, err
 	}
 	began := time.Now()
+	l.spec.Expired = func() { p.network.Close() } // as kill does
 	l.spec.Sink, l.spec.Freed = func(e procs.Event) { s.deliver(p, e) }, p.releaseLastFD
 	if s.agent.cfg.TellRefusals {
 		l.spec.Last = func(code int) []byte { return s.lastWords(p, code) }
@@ -366,6 +368,9 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 		p.releaseFDs()
 		p.releaseLastFD()
 		return nil, s.errEnded()
+	}
+	if !l.plan.IsPending() {
+		p.StartClock()
 	}
 	if doomed {
 		p.wasRunning = p.kill()
@@ -558,10 +563,10 @@ func (p *process) announce(peer *rpc.Peer, e procs.Event, refusals bool) {
 	switch e.Kind {
 	case procs.Output:
 		n := protocol.OutputNotification{ProcessID: p.id}
-		n.Seq, n.Stream, n.Chunk = e.Seq, e.Stream.String(), e.Data
+		n.Seq, n.Stream, n.Chunk, n.Omitted = e.Seq, e.Stream.String(), e.Data, e.Omitted
 		_ = peer.Notify(protocol.MethodProcessOutput, &n)
 	case procs.Exited:
-		n := protocol.ExitedNotification{ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode)}
+		n := protocol.ExitedNotification{ProcessID: p.id, Seq: e.Seq, ExitCode: e.ExitCode, SandboxDenied: p.sandboxDenied(e.ExitCode), Ending: protocol.Ending(e.Ending)}
 		if refusals {
 			n.Refusals = p.refused.all()
 		}

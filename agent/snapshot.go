@@ -20,11 +20,11 @@ import (
 )
 
 // snapshotKey returns a key that all requests with the same shell snapshot share. It is "" if the
-// request asks for no snapshot, or is not a command of a login shell. A command that waits for an
+// request asks for no snapshot, is not a command of a login shell, or is one of another user. A command that waits for an
 // answer restores nothing, because its startup files must not run before the answer either.
 func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	asked := p.ShellSnapshot
-	if asked == nil || p.Builtin || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
+	if asked == nil || p.Builtin || p.RunAs != nil || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
 		return "", nil
 	}
 	if shell := snapshot.Shell(asked.Shell); !shell.Known() {
@@ -72,6 +72,7 @@ func (l *launch) restore(ctx context.Context) error {
 	// programs are confined and judged like the programs of the command.
 	aside := &capture{launch: *l}
 	aside.spec.Env = slices.Clone(l.spec.Env)
+	aside.spec.Timeout, aside.spec.MaxOutput = 0, 0 // they are the command's
 	aside.launch.ask = aside.refuse
 	state, err := l.session.snapshots.Get(ctx, l.snapshot, func() error { return rpc.Block(ctx) }, aside.run)
 	if err != nil || state == nil {

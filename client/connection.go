@@ -228,13 +228,13 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: queue.Keep(n.Chunk)})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Output, Seq: n.Seq, Stream: n.Stream, Data: queue.Keep(n.Chunk), Omitted: n.Omitted})
 	case protocol.MethodProcessExited:
 		var n protocol.ExitedNotification
 		if err := unmarshal(method, params, &n); err != nil {
 			return err
 		}
-		l.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied, Refusals: n.Refusals})
+		l.deliver(ctx, n.ProcessID, Event{Kind: Exited, Seq: n.Seq, ExitCode: n.ExitCode, SandboxDenied: n.SandboxDenied, Refusals: n.Refusals, Ending: n.Ending})
 	case protocol.MethodProcessClosed:
 		var n protocol.ClosedNotification
 		if err := unmarshal(method, params, &n); err != nil {

@@ -40,6 +40,10 @@ type Event struct {
 	SandboxDenied bool
 	// Also of Exited, with Config.Refusals: what a sandbox has refused; nil: nothing is known.
 	Refusals *protocol.Refusals
+	// Also of Exited: whether the time of the process was up, and whether its memory was.
+	protocol.Ending
+	// Of Output: how many bytes of the stream were left out before Data, by MaxOutput. Data may be empty then.
+	Omitted uint64
 }
 
 // order puts the events of a process in order. Events come as notifications, mostly
@@ -146,7 +150,7 @@ func (o *order) merge(r *protocol.ReadResult) ([]Event, error) {
 		}
 		if missing == 1 && exit {
 			last++
-			events = append(events, Event{Kind: Exited, Seq: last, ExitCode: *r.ExitCode, SandboxDenied: r.SandboxDenied, Refusals: r.Refusals})
+			events = append(events, Event{Kind: Exited, Seq: last, ExitCode: *r.ExitCode, SandboxDenied: r.SandboxDenied, Refusals: r.Refusals, Ending: r.Ending})
 			exit, missing = false, 0
 		}
 		return missing == 0
@@ -215,7 +219,7 @@ func (o *order) known(r *protocol.ReadResult, target uint64) ([]Event, error) {
 			pending = pending[1:]
 		}
 		if chunk.Seq > o.last {
-			known = append(known, Event{Kind: Output, Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Chunk})
+			known = append(known, Event{Kind: Output, Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Chunk, Omitted: chunk.Omitted})
 		}
 	}
 	for _, e := range pending {

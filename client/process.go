@@ -90,6 +90,9 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			}
 		}
 	}
+	if err := c.requireBounds(ctx, &params); err != nil {
+		return nil, err
+	}
 	complete(&params)
 	for {
 		p := newProcess(c, params.ProcessID)
@@ -116,6 +119,28 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			return nil, err
 		}
 	}
+}
+
+// requireBounds fails if the server does not know a bound of the params, or another user.
+func (c *Client) requireBounds(ctx context.Context, params *protocol.StartParams) error {
+	for _, asked := range []struct {
+		is   bool
+		what string
+		flag func(*protocol.Capabilities) bool
+	}{
+		{params.TimeoutMs != nil, "a time limit for processes", func(c *protocol.Capabilities) bool { return c.ProcessTimeout }},
+		{params.MaxOutputBytes != nil, "a bound on the output of processes", func(c *protocol.Capabilities) bool { return c.ProcessMaxOutput }},
+		{params.Limits != nil, "limits of one process", func(c *protocol.Capabilities) bool { return c.ProcessLimits }},
+		{params.RunAs != nil, "processes of another user", func(c *protocol.Capabilities) bool { return c.ProcessRunAs }},
+	} {
+		if !asked.is {
+			continue
+		}
+		if err := c.require(ctx, asked.what, asked.flag); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // register routes events to p, and returns the connection for the request that
@@ -322,10 +347,16 @@ func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
 // has ended. An error of a writer ends it early: the process then runs on, and the
 // caller must take its events or discard them.
 func (p *Process) CopyOutput(ctx context.Context, stdout, stderr io.Writer) (exitCode int, err error) {
+	return p.copyOutput(ctx, stdout, stderr, func(*Event) {})
+}
+
+// copyOutput is CopyOutput, which also shows each event to see.
+func (p *Process) copyOutput(ctx context.Context, stdout, stderr io.Writer, see func(*Event)) (exitCode int, err error) {
 	for e, err := range p.Events(ctx) {
 		if err != nil {
 			return 0, err
 		}
+		see(&e)
 		if e.Kind != Output {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -40,6 +41,18 @@ type Spec struct {
 	// NetworkProxy gives the command its own proxy; with a Sandbox it is the only way
 	// out. See Config.Network.
 	NetworkProxy *protocol.NetworkProxy
+	// Timeout, if not zero, is how long the command may run. Then the server ends it with all that it has
+	// started, whether or not this client is still there: with SIGTERM, and two seconds later with SIGKILL.
+	// The end of a ctx is another thing: it ends the waiting of this client.
+	Timeout time.Duration
+	// MaxOutput, if not zero, bounds the output of each stream, in bytes, at most [protocol.MaxOutputBytes].
+	// The first half comes at once and the last half at the end. See [Event.Omitted].
+	MaxOutput uint64
+	// Limits bound the command with all its children; nil does not. The server refuses a limit that it cannot
+	// hold. [Process.Started] says what holds each.
+	Limits *protocol.ProcessLimits
+	// RunAs is the user that the command runs as; nil: that of the server, which has to be root otherwise.
+	RunAs *protocol.RunAs
 	// ID names the process in its session; "": the client chooses one.
 	ID string
 }
@@ -68,6 +81,17 @@ func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, 
 		Sandbox:               spec.Sandbox,
 		NetworkProxy:          spec.NetworkProxy,
 		EnforceManagedNetwork: spec.NetworkProxy != nil && spec.Sandbox != nil,
+		Limits:                spec.Limits,
+		RunAs:                 spec.RunAs,
+	}
+	if spec.Timeout != 0 {
+		if spec.Timeout < time.Millisecond {
+			return params, fmt.Errorf("the timeout %v is shorter than a millisecond", spec.Timeout)
+		}
+		params.TimeoutMs = new(uint64(spec.Timeout.Milliseconds()))
+	}
+	if spec.MaxOutput != 0 {
+		params.MaxOutputBytes = &spec.MaxOutput
 	}
 	if len(spec.Argv) == 0 {
 		return params, errors.New("the command is empty")
@@ -116,6 +140,9 @@ func orDefault(n, otherwise uint16) uint16 {
 type Result struct {
 	Stdout, Stderr []byte // of a terminal: all in Stdout
 	ExitCode       int    // 128+n after signal n
+	protocol.Ending
+	// Bytes that MaxOutput has left out of the middle.
+	StdoutOmitted, StderrOmitted uint64
 }
 
 // Run runs a command to its end, with input as its standard input, and returns all its
@@ -148,11 +175,22 @@ func (c *Client) Run(ctx context.Context, spec Spec, input []byte) (*Result, err
 		})
 	}
 	var stdout, stderr bytes.Buffer
-	code, err := p.CopyOutput(ctx, &stdout, &stderr)
+	r := &Result{}
+	code, err := p.copyOutput(ctx, &stdout, &stderr, func(e *Event) {
+		switch {
+		case e.Kind == Exited:
+			r.Ending = e.Ending
+		case e.Stream == protocol.StreamStderr:
+			r.StderrOmitted += e.Omitted
+		default:
+			r.StdoutOmitted += e.Omitted
+		}
+	})
 	if err != nil {
 		p.abandon(err)
 	}
 	enough()
 	feeding.Wait()
-	return &Result{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: code}, err
+	r.Stdout, r.Stderr, r.ExitCode = stdout.Bytes(), stderr.Bytes(), code
+	return r, err
 }

@@ -45,10 +45,15 @@ func (b *Budget) Used() int64 { return b.all().held.Used() }
 
 func (b *Budget) all() *Budget { return cmp.Or(b.whole, b) }
 
-// charge notes that l has grown by n bytes, and makes room for them.
-func (b *Budget) charge(l *log, n int64) {
+// charge notes that l has grown by n bytes, and makes room for them. It reports whether there is room
+// now. If n is negative, l has given bytes back.
+func (b *Budget) charge(l *log, n int64) (room bool) {
 	if b == nil || n == 0 {
-		return
+		return true
+	}
+	if n < 0 {
+		b.all().held.Give(b.owner, -n)
+		return true
 	}
 	all := b.all()
 	all.list(l, false)
@@ -57,7 +62,7 @@ func (b *Budget) charge(l *log, n int64) {
 		owner, over := all.held.Over(cmp.Or(all.Max, defaultBudget))
 		victim := all.victim(owner, l)
 		if over <= 0 || victim == nil { // none: another goroutine makes room
-			return
+			return over <= 0
 		}
 		freed, empty := victim.shed(over) // without the mutex: that of a log is never taken under it
 		all.held.Give(owner, freed)

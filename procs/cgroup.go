@@ -52,6 +52,34 @@ func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 	return values, controllers
 }
 
+// Under returns the stricter of each of two limits.
+func (l CgroupLimits) Under(m CgroupLimits) CgroupLimits {
+	least := func(a, b uint64) uint64 {
+		if a == 0 || b == 0 {
+			return max(a, b)
+		}
+		return min(a, b)
+	}
+	cpu := l.CPUMax
+	if mine, theirs := cpuShare(l.CPUMax), cpuShare(m.CPUMax); cpu == "" || theirs > 0 && (mine == 0 || theirs < mine) {
+		cpu = m.CPUMax
+	}
+	return CgroupLimits{
+		PIDs: least(l.PIDs, m.PIDs), MemoryMax: least(l.MemoryMax, m.MemoryMax), MemoryHigh: least(l.MemoryHigh, m.MemoryHigh), CPUMax: cpu,
+	}
+}
+
+// cpuShare returns how many processors a value of cpu.max stands for; 0: no limit.
+func cpuShare(text string) float64 {
+	quota, period, _ := strings.Cut(text, " ")
+	n, _ := strconv.ParseFloat(quota, 64) // "max" is no limit
+	of, err := strconv.ParseFloat(strings.TrimSpace(period), 64)
+	if err != nil || of <= 0 {
+		of = 100_000 // the kernel's default
+	}
+	return n / of
+}
+
 // Cgroups makes a control group for each process. They lie in a group of this
 // agent, which lies in the group that this process was started in:
 //
@@ -61,9 +89,13 @@ func (l CgroupLimits) files() (values map[string]string, controllers []string) {
 //
 // Methods may be called concurrently.
 type Cgroups struct {
-	base   *os.File // the directory
-	limits map[string]string
+	dir    string   // that this process was started in
+	base   *os.File // the directory in it
+	limits CgroupLimits
 	last   atomic.Uint64
+
+	mu      sync.Mutex
+	enabled map[string]error // by controller: nil, or why groups cannot have it
 }
 
 // cgroupPrefix begins the name of the group of an agent, processPrefix that of
@@ -101,8 +133,8 @@ func NewCgroups(l CgroupLimits) (*Cgroups, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}
-	c := &Cgroups{base: base}
-	if err := c.prepare(dir, l); err != nil {
+	c := &Cgroups{dir: dir, base: base, limits: l, enabled: map[string]error{}}
+	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -134,15 +166,10 @@ func makeBase(dir string) (*os.File, error) {
 
 // prepare enables the controllers that the limits need, and tries the limits on a
 // group. Without limits it only checks the permission.
-func (c *Cgroups) prepare(dir string, l CgroupLimits) error {
-	values, controllers := l.files()
-	if len(controllers) == 0 {
-		return c.checkPermission(dir)
+func (c *Cgroups) prepare() error {
+	if _, controllers := c.limits.files(); len(controllers) == 0 {
+		return c.checkPermission(c.dir)
 	}
-	if err := c.enable(dir, controllers); err != nil {
-		return err
-	}
-	c.limits = values
 	trial, err := c.New()
 	if err != nil {
 		return err
@@ -178,48 +205,138 @@ func (c *Cgroups) checkPermission(dir string) error {
 // enable gives the controllers to the groups of processes. The kernel allows
 // that only for a group without processes of its own, except the root of all
 // groups.
-func (c *Cgroups) enable(dir string, controllers []string) error {
-	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
-	}
+//
+// A controller may be needed for the first time when other processes of this agent run already. They move
+// into the group of the agent with it. An answer of the kernel is remembered.
+func (c *Cgroups) enable(controllers []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, name := range controllers {
-		if !slices.Contains(strings.Fields(string(have)), name) {
-			return fmt.Errorf("limits of the controller %q are asked for, but %s has only %q", name, dir, strings.TrimSpace(string(have)))
+		err, tried := c.enabled[name]
+		if !tried {
+			err = c.tryToEnable(name)
+			c.enabled[name] = err
 		}
-	}
-	leaf := filepath.Join(c.base.Name(), "agent")
-	if err := os.Mkdir(leaf, 0o755); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
-	}
-	if err := writeCgroup(leaf, "cgroup.procs", "0"); err != nil {
-		return fmt.Errorf("%w: moving the agent: %w", ErrNotDelegated, err)
-	}
-	for _, group := range []string{dir, c.base.Name()} {
-		for _, name := range controllers {
-			err := writeCgroup(group, "cgroup.subtree_control", "+"+name)
-			if errors.Is(err, unix.EBUSY) {
-				err = fmt.Errorf("there are other processes in the agent's group: %w", err)
-			}
-			if err != nil {
-				// Move back to the earlier group, so that Close can remove the
-				// groups that were made here.
-				back := writeCgroup(dir, "cgroup.procs", "0")
-				return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// New makes a group with the limits. The caller must Close it.
-func (c *Cgroups) New() (*Cgroup, error) {
+// Enable makes sure that groups with limits of a controller can be made: cpu, memory or pids. On nil it fails
+// with ErrNotDelegated.
+func (c *Cgroups) Enable(controller string) error {
+	if c == nil {
+		return ErrNotDelegated
+	}
+	return c.enable([]string{controller})
+}
+
+func (c *Cgroups) tryToEnable(name string) error {
+	dir := c.dir
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	if !slices.Contains(strings.Fields(string(have)), name) {
+		return fmt.Errorf("limits of the controller %q are asked for, but %s has only %q", name, dir, strings.TrimSpace(string(have)))
+	}
+	leaf := filepath.Join(c.base.Name(), "agent")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
+	}
+	if err := moveOwn(dir, leaf); err != nil {
+		return fmt.Errorf("%w: moving the agent: %w", ErrNotDelegated, err)
+	}
+	for _, group := range []string{dir, c.base.Name()} {
+		err := writeCgroup(group, "cgroup.subtree_control", "+"+name)
+		if errors.Is(err, unix.EBUSY) {
+			err = fmt.Errorf("there are other processes in the agent's group: %w", err)
+		}
+		if err != nil {
+			// Move back to the earlier group, so that Close can remove the
+			// groups that were made here.
+			back := moveOwn(leaf, dir)
+			return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
+		}
+	}
+	return nil
+}
+
+// moveOwn moves this process and its descendants from one group to another.
+func moveOwn(from, to string) error {
+	for range sweepRounds {
+		moved := false
+		list, err := os.ReadFile(filepath.Join(from, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(list)) {
+			pid, _ := strconv.Atoi(strings.TrimSpace(line))
+			if !isOwn(pid) {
+				continue
+			}
+			err := writeCgroup(to, "cgroup.procs", strconv.Itoa(pid))
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			moved = true
+		}
+		if !moved {
+			break
+		}
+	}
+	return nil
+}
+
+// isOwn reports whether a process is this one or descends from it.
+func isOwn(pid int) bool {
+	const deep = 1000
+	self := os.Getpid()
+	for range deep {
+		if pid == self {
+			return true
+		}
+		stat, err := linux.StatOf(pid)
+		if pid <= 1 || err != nil {
+			return false
+		}
+		pid = stat.Number(linux.StatParent)
+	}
+	return false
+}
+
+// New makes a group with the limits of all groups. The caller must Close it.
+func (c *Cgroups) New() (*Cgroup, error) { return c.limited(c.limits, false) }
+
+// NewLimited makes a group with limits of its own. With confined, those of all groups hold too. An error
+// says which controller is missing.
+func (c *Cgroups) NewLimited(l CgroupLimits, confined bool) (*Cgroup, error) {
+	if confined {
+		l = l.Under(c.limits)
+	}
+	return c.limited(l, true)
+}
+
+func (c *Cgroups) limited(l CgroupLimits, own bool) (*Cgroup, error) {
+	values, controllers := l.files()
+	if err := c.enable(controllers); err != nil {
+		return nil, err
+	}
 	path := filepath.Join(c.base.Name(), processPrefix+strconv.FormatUint(c.last.Add(1), 10))
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
-	for file, value := range c.limits {
-		if err := writeCgroup(path, file, value); err != nil {
+	if own && l.MemoryMax > 0 {
+		values["memory.swap.max"] = "0" // or the limit would be one of memory without what is swapped out
+	}
+	for file, value := range values {
+		err := writeCgroup(path, file, value)
+		if file == "memory.swap.max" && errors.Is(err, fs.ErrNotExist) {
+			continue // this kernel has no swap, or does not count it
+		}
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("setting a limit: %w", err), os.Remove(path))
 		}
 	}
@@ -227,7 +344,7 @@ func (c *Cgroups) New() (*Cgroup, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
-	return &Cgroup{dir: dir}, nil
+	return &Cgroup{dir: dir, tells: own && l.MemoryMax > 0}, nil
 }
 
 // Close removes the group of the agent; every Cgroup must be closed before. If
@@ -252,6 +369,8 @@ func (c *Cgroups) Close() error {
 // Cgroup is a control group that a process is born into. All methods may be
 // called concurrently, and on a nil Cgroup, which has no members.
 type Cgroup struct {
+	tells bool // whether its limit of memory has ended a process
+
 	mu     sync.Mutex
 	dir    *os.File
 	closed bool
@@ -295,6 +414,15 @@ func (g *Cgroup) Exceeded() (pids, memory int) {
 		return 0, 0
 	}
 	return countIn(g.dir.Name(), "pids.events", "max"), countIn(g.dir.Name(), "memory.events", "oom_kill")
+}
+
+// ranOut reports whether a limit of memory that is the group's own has ended a process.
+func (g *Cgroup) ranOut() bool {
+	if g == nil || !g.tells {
+		return false
+	}
+	_, memory := g.Exceeded()
+	return memory > 0
 }
 
 // countIn returns a number of a file of a group, whose lines are NAME NUMBER; 0 if there is none.

@@ -223,8 +223,8 @@ func cgroupEnable(t rig.T) {
 	name := os.Args[3]
 	base, err := makeBase(dir)
 	rig.Must(t, err)
-	c := &Cgroups{base: base}
-	rig.Must(t, c.enable(dir, []string{name}))
+	c := &Cgroups{dir: dir, base: base, enabled: map[string]error{}}
+	rig.Must(t, c.enable([]string{name}))
 	group, err := c.New()
 	rig.Must(t, err)
 	enabled := rig.Value(os.ReadFile(filepath.Join(group.dir.Name(), "cgroup.controllers")))
@@ -397,13 +397,12 @@ func cgroupStrangers(t rig.T) {
 	dir, err := ownCgroup("/proc/self/cgroup", "/proc/self/mountinfo")
 	rig.Must(t, err)
 	name := os.Args[3]
-	stranger := exec.Command("sleep", "60")
-	rig.Must(t, stranger.Start())
+	stranger := rig.Value(exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!").Output()) // its parent is gone
 	base, err := makeBase(dir)
 	rig.Must(t, err)
-	c := &Cgroups{base: base}
-	fmt.Println(c.enable(dir, []string{name}))
-	rig.Must(t, errors.Join(c.Close(), stranger.Process.Kill()))
+	c := &Cgroups{dir: dir, base: base, enabled: map[string]error{}}
+	fmt.Println(c.enable([]string{name}))
+	rig.Must(t, errors.Join(c.Close(), syscall.Kill(rig.Value(strconv.Atoi(strings.TrimSpace(string(stranger)))), syscall.SIGKILL)))
 }
 
 // TestCgroupClose: a group is removed when it is empty, and not before. Closing

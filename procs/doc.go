@@ -40,7 +40,7 @@
 // A running process has a waiter and one pump for each stream. All are parked in
 // the poller of the runtime, without a thread or a buffer. While the child has not
 // read all its input, there is a writer of stdin. With a [Stage] there is a
-// deliverer of signals until the stage takes them. [Process.Close] waits for all
+// deliverer of signals until the stage takes them. With a time limit there is a clock. [Process.Close] waits for all
 // of these goroutines.
 //
 // # Locks

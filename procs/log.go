@@ -24,6 +24,8 @@ type Chunk struct {
 	Stream Stream
 	AtMs   int64 // when it was read
 	Data   []byte
+	// Omitted is how many bytes of the stream were left out before Data.
+	Omitted uint64
 }
 
 // Snapshot is the result of Read (rpc.md 4.8).
@@ -35,6 +37,7 @@ type Snapshot struct {
 	Exited   bool
 	ExitCode int
 	Closed   bool
+	Ending
 }
 
 // log numbers the events of a process and keeps its newest output.
@@ -51,6 +54,7 @@ type log struct {
 	lent     uint64 // a reader has chunks up to this number
 	exited   bool
 	exitCode int
+	ending   Ending
 	exitAt   time.Time
 	closed   bool
 	changed  chan struct{} // made by a reader that waits, closed by the next event
@@ -67,7 +71,7 @@ func (l *log) add(ev Event) uint64 {
 	seq, before := l.last, l.cost
 	switch ev.Kind {
 	case Output:
-		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, AtMs: time.Now().UnixMilli(), Data: ev.Data})
+		l.chunks = append(l.chunks, Chunk{Seq: seq, Stream: ev.Stream, AtMs: time.Now().UnixMilli(), Data: ev.Data, Omitted: ev.Omitted})
 		l.bytes += int64(len(ev.Data))
 		l.cost += costOf(ev.Data)
 		for l.lenLocked() > 1 && (l.bytes > l.retain || l.lenLocked() > maxChunks) {
@@ -78,7 +82,7 @@ func (l *log) add(ev Event) uint64 {
 			}
 		}
 	case Exited:
-		l.exited, l.exitCode, l.exitAt = true, ev.ExitCode, time.Now()
+		l.exited, l.exitCode, l.ending, l.exitAt = true, ev.ExitCode, ev.Ending, time.Now()
 	case Closed:
 		l.closed = true
 	}
@@ -96,6 +100,15 @@ func (l *log) add(ev Event) uint64 {
 		l.budget.end(l)
 	}
 	return seq
+}
+
+// hold notes n bytes of memory of a tail ([bound]), which is given back if n is negative. It reports whether
+// there is room for them.
+func (l *log) hold(n int) bool {
+	l.mu.Lock()
+	l.cost += int64(n)
+	l.mu.Unlock()
+	return l.budget.charge(l, int64(n))
 }
 
 func costOf(data []byte) int64 { return int64(cap(data)) + chunkCost }
@@ -163,7 +176,7 @@ func (l *log) kept() int64 {
 func (l *log) read(after uint64, maxBytes *uint64) Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Snapshot{NextSeq: l.last + 1, Exited: l.exited, ExitCode: l.exitCode, Closed: l.closed}
+	s := Snapshot{NextSeq: l.last + 1, Exited: l.exited, ExitCode: l.exitCode, Closed: l.closed, Ending: l.ending}
 	chunks := l.chunks[l.fromLocked(after):]
 	if len(chunks) == 0 {
 		return s

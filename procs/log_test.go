@@ -30,9 +30,9 @@ func TestRead(t *testing.T) {
 // testRead runs at a time that stands still.
 func testRead(t *testing.T) {
 	now := time.Now().UnixMilli()
-	a := Chunk{1, Stdout, now, []byte("aa")}
-	b := Chunk{2, Stderr, now, []byte("bbb")}
-	c := Chunk{4, Stdout, now, []byte("c")}
+	a := Chunk{1, Stdout, now, []byte("aa"), 0}
+	b := Chunk{2, Stderr, now, []byte("bbb"), 0}
+	c := Chunk{4, Stdout, now, []byte("c"), 0}
 	for _, tt := range []struct {
 		name     string
 		after    uint64

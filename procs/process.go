@@ -90,10 +90,27 @@ type Spec struct {
 	// Last, if not nil, is called when the leader has exited and all of its output was delivered. What it
 	// returns, at most 64 KiB, is delivered as the last output of the leader: on Stderr, or on the terminal.
 	Last func(exitCode int) []byte
+	// Timeout, if not zero, is how long the process may run after [Process.StartClock]. Then it gets
+	// SIGTERM, and two seconds later all that KillGroup reaches is killed.
+	Timeout time.Duration
+	// Expired, if not nil, is called after that.
+	Expired func()
+	// MaxOutput, if not zero, bounds the output of each stream, in bytes. The first half is delivered at
+	// once. Of what follows, the last half is delivered when the leader has exited, or at the end of the
+	// stream. What lies between is left out and counted in [Event.Omitted].
+	MaxOutput uint64
+	// User, if not nil, is the user that the process runs as. This process must be root.
+	User *User
 	// Freed, if not nil, is called once the process holds no open descriptor any more: after the last
 	// event, or, if the leader left a process in its group, after the end of that one. Close calls it
 	// too, once the group is killed.
 	Freed func()
+}
+
+// User is who a process runs as.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32 // the supplementary groups
 }
 
 // EventKind is the kind of an event.
@@ -138,9 +155,20 @@ type Event struct {
 	Stream Stream
 	// Data is output, at most 64 KiB.
 	Data []byte
+	// Omitted is how many bytes of the stream were left out before Data. Data may then be empty.
+	Omitted uint64
 	// ExitCode is the exit code of the leader, or 128+n after signal n. It is
 	// -1 if another part of the program took the status.
 	ExitCode int
+	Ending
+}
+
+// Ending says what else is known of the end of a process, when it has exited.
+type Ending struct {
+	// TimedOut: the process was ended because its time was up.
+	TimedOut bool
+	// OutOfMemory: the kernel has ended a process because a limit of memory was reached.
+	OutOfMemory bool
 }
 
 // Process is a started process and the group that it leads. All methods may be
@@ -173,6 +201,10 @@ type Process struct {
 	freed   sync.Once // Close releases group and slot
 	free    func()    // calls Spec.Freed once
 	last    func(exitCode int) []byte
+
+	clock     chan struct{} // closed by StartClock
+	clockOnce sync.Once
+	outcome   atomic.Int32 // of a time limit
 }
 
 // Begin lets events flow. Until Begin the process runs, but its output stays in

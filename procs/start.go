@@ -53,6 +53,7 @@ func Start(spec Spec) (*Process, error) {
 		sink:   spec.Sink,
 		last:   spec.Last,
 		begun:  make(chan struct{}),
+		clock:  make(chan struct{}),
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),
 		log:    log{retain: spec.RetainBytes, budget: spec.Budget},
@@ -61,7 +62,8 @@ func Start(spec Spec) (*Process, error) {
 	if spec.Freed != nil {
 		p.free = sync.OnceFunc(spec.Freed)
 	}
-	p.log.retain = cmp.Or(p.log.retain, DefaultRetainBytes)
+	// A client that comes back finds the head and the tail of both streams.
+	p.log.retain = max(cmp.Or(p.log.retain, DefaultRetainBytes), 2*int64(spec.MaxOutput))
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
 		stage.Close()
 		return nil, err
@@ -73,6 +75,9 @@ func Start(spec Spec) (*Process, error) {
 		p.running.Go(func() { p.leash.deliver(p.group.signal) })
 	}
 	p.running.Go(p.wait)
+	if spec.Timeout > 0 {
+		p.running.Go(func() { p.limitTime(spec.Timeout, spec.Expired) })
+	}
 	return p, nil
 }
 
@@ -88,6 +93,13 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	if err != nil {
 		io.closeOurs()
 		return atStep("opening the command's input and output", err)
+	}
+	if err := spec.User.own(&io, spec.TTY || spec.Stdin); err != nil {
+		io.closeOurs()
+		return err
+	}
+	for _, s := range p.streams {
+		s.bound = newBound(spec.MaxOutput, p.log.hold)
 	}
 	p.leash = newLeash(stage)
 	// A lingering stage is not guarded, because the guard would kill it before
@@ -117,6 +129,9 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		attr.Sys.Pdeathsig = 0 // a lingering stage sees the agent's death by its leash
 		spec.Reaper.adopt()    // its orphans, if the stage is killed
 	}
+	if spec.User != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: spec.User.UID, Gid: spec.User.GID, Groups: spec.User.Groups}
+	}
 	if p.cgroup = spec.Cgroup; p.cgroup != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, p.cgroup.fd()
 	}
@@ -129,11 +144,36 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 	if err != nil {
 		io.closeOurs()
 		p.guard.remove(p.slot)
-		return err
+		return spec.User.explain(err)
 	}
 	p.cgroup.entered()
 	p.guard.add(p.slot, p.group.pid)
 	return nil
+}
+
+// own gives the pipes or the terminal of the child to the user, who can then open them again, as by
+// /dev/stdout. input says that descriptor 0 is one of them. It does nothing for nil.
+func (u *User) own(io *stdio, input bool) error {
+	if u == nil {
+		return nil
+	}
+	for n, fd := range io.child {
+		if n > 0 || input {
+			if err := unix.Fchown(int(fd), int(u.UID), -1); err != nil {
+				return u.explain(os.NewSyscallError("fchown", err))
+			}
+		}
+	}
+	return nil
+}
+
+// explain says which step has failed, if it was not the program: this process may lack a privilege, or be in
+// a user namespace that has no such ids.
+func (u *User) explain(err error) error {
+	if u != nil && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL)) {
+		return atStep(fmt.Sprintf("becoming the user %d with the group %d", u.UID, u.GID), err)
+	}
+	return err
 }
 
 // maxBusy is the longest single wait for a program that is open for writing.

@@ -55,6 +55,8 @@ type stream struct {
 	file *os.File // closed by the pump
 	raw  syscall.RawConn
 
+	bound *bound // nil: all output is delivered; mu guards it
+
 	mu  sync.Mutex // held from a read to the delivery of its data
 	eof bool
 }
@@ -140,14 +142,14 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 		// the terminal again, and hanging up now would kill the leader.
 		eof = false
 	}
-	data := buf[:n]
+	data := s.bound.take(buf[:n])
 	// A nearly full buffer becomes a chunk as it is. Less data is copied, so a kept
 	// chunk wastes at most a quarter.
-	if n < len(buf)/4*3 {
+	if len(data) < len(buf)/4*3 {
 		data = bytes.Clone(data)
 		reuse(buf)
 	}
-	if n > 0 {
+	if len(data) > 0 {
 		p.emit(Event{Kind: Output, Stream: s.name, Data: data})
 	}
 	if eof {
@@ -160,6 +162,7 @@ func (p *Process) gatherLocked(s *stream, fd int) (n int, more bool) {
 func (p *Process) endStreamLocked(s *stream) {
 	if !s.eof {
 		s.eof = true
+		p.deliverRestLocked(s)
 		p.endPart()
 	}
 }

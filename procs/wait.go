@@ -19,6 +19,7 @@ func (p *Process) wait() {
 		p.group.reaper.suspect()
 	}
 	code := p.group.reap(known)
+	p.outcome.CompareAndSwap(undecided, inTime)
 	p.exited.Store(true)
 	p.leash.end()
 	if p.stdin != nil {
@@ -29,13 +30,16 @@ func (p *Process) wait() {
 	<-p.begun
 	for _, s := range p.streams {
 		p.drain(s)
+		s.mu.Lock()
+		p.deliverRestLocked(s)
+		s.mu.Unlock()
 	}
 	if p.last != nil && !p.closing.Load() {
 		if text := p.last(code); len(text) > 0 {
 			p.emit(Event{Kind: Output, Stream: p.errors(), Data: text[:min(len(text), chunkSize)]})
 		}
 	}
-	p.emit(Event{Kind: Exited, ExitCode: code})
+	p.emit(Event{Kind: Exited, ExitCode: code, Ending: Ending{TimedOut: p.outcome.Load() == tooLate, OutOfMemory: p.cgroup.ranOut()}})
 	p.endPart()
 }
 

@@ -1,6 +1,9 @@
 package protocol
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Streams of process output.
 const (
@@ -42,6 +45,8 @@ type OutputChunk struct {
 	Chunk  []byte `json:"chunk"`
 	// AtMs is when it was read from the process, in milliseconds since 1970, if requested.
 	AtMs *int64 `json:"atMs,omitempty"`
+	// Omitted is how many bytes of the stream were left out before Chunk, by a MaxOutputBytes.
+	Omitted uint64 `json:"omitted,omitempty"`
 }
 
 func (c *OutputChunk) encode(e *encoder) {
@@ -52,6 +57,9 @@ func (c *OutputChunk) encode(e *encoder) {
 	e.bytes(c.Chunk)
 	if c.AtMs != nil {
 		e.dst = appendInt(e.dst, `,"atMs":`, *c.AtMs)
+	}
+	if c.Omitted > 0 {
+		e.dst = appendUint(e.dst, `,"omitted":`, c.Omitted)
 	}
 	e.dst = append(e.dst, '}')
 }
@@ -67,6 +75,25 @@ type ReadResult struct {
 	SandboxDenied bool          `json:"sandboxDenied"`
 	// Refusals are those of a process that has exited, for a client that wants them; nil: none is known.
 	Refusals *Refusals `json:"refusals,omitempty"`
+	Ending
+}
+
+// Ending says what else is known of the end of a process that has exited.
+type Ending struct {
+	// TimedOut: the server has ended the process, because the time of its TimeoutMs was up.
+	TimedOut bool `json:"timedOut,omitempty"`
+	// OutOfMemory: the kernel has ended one of its processes, because a limit of memory was reached.
+	OutOfMemory bool `json:"outOfMemory,omitempty"`
+}
+
+func (n *Ending) append(dst []byte) []byte {
+	if n.TimedOut {
+		dst = append(dst, `,"timedOut":true`...)
+	}
+	if n.OutOfMemory {
+		dst = append(dst, `,"outOfMemory":true`...)
+	}
+	return dst
 }
 
 func (r *ReadResult) AppendJSON(dst []byte) []byte {
@@ -98,7 +125,7 @@ func (r *ReadResult) encode(e *encoder) {
 		e.dst = appendText(e.dst, `,"failure":`, *r.Failure)
 	}
 	e.dst = appendBool(e.dst, `,"sandboxDenied":`, r.SandboxDenied)
-	e.dst = append(r.Refusals.append(e.dst), '}')
+	e.dst = append(r.Ending.append(r.Refusals.append(e.dst)), '}')
 }
 
 // OutputNotification announces one chunk of output.
@@ -127,6 +154,7 @@ func (n *OutputNotification) UnmarshalObject(o *Object) {
 	n.Seq = o.Uint64("seq")
 	n.Stream = o.OneOf("stream", streams[:]...)
 	n.Chunk = o.Base64InPlace("chunk")
+	n.Omitted = between(o, "omitted", 0, math.MaxUint64)
 }
 
 // ExitedNotification announces the end of the process itself. Output of other
@@ -138,6 +166,7 @@ type ExitedNotification struct {
 	SandboxDenied bool   `json:"sandboxDenied"`
 	// Refusals are as in [ReadResult].
 	Refusals *Refusals `json:"refusals,omitempty"`
+	Ending
 }
 
 func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
@@ -145,7 +174,7 @@ func (n *ExitedNotification) AppendJSON(dst []byte) []byte {
 	dst = appendUint(dst, `,"seq":`, n.Seq)
 	dst = appendInt(dst, `,"exitCode":`, int64(n.ExitCode))
 	dst = appendBool(dst, `,"sandboxDenied":`, n.SandboxDenied)
-	return append(n.Refusals.append(dst), '}')
+	return append(n.Ending.append(n.Refusals.append(dst)), '}')
 }
 
 func (n *ExitedNotification) UnmarshalObject(o *Object) {
@@ -154,6 +183,7 @@ func (n *ExitedNotification) UnmarshalObject(o *Object) {
 	n.ExitCode = int(o.Int64("exitCode"))
 	n.SandboxDenied = o.OptBool("sandboxDenied", false)
 	n.Refusals = refusals(o)
+	n.TimedOut, n.OutOfMemory = o.OptBool("timedOut", false), o.OptBool("outOfMemory", false)
 }
 
 // ClosedNotification announces the end of all output: the last event of a

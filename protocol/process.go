@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"encoding/json"
+	"math"
+
 	"github.com/google/uuid"
 
 	"github.com/execagent/execagent/internal/strictjson"
@@ -57,6 +60,81 @@ type StartParams struct {
 	// NetworkProxy gives the process its own proxy, which is its only network if
 	// EnforceManagedNetwork is set too. Only where the server has networkProxyLaunch.
 	NetworkProxy *NetworkProxy `json:"networkProxy,omitempty"`
+
+	// TimeoutMs is how long the process may run, in milliseconds. Only where the server has processTimeout
+	// (rpc.md 8.9).
+	TimeoutMs *uint64 `json:"timeoutMs,omitempty"`
+	// MaxOutputBytes bounds the output of each stream, at most [MaxOutputBytes]: its head and its tail are
+	// sent. Only where the server has processMaxOutput.
+	MaxOutputBytes *uint64 `json:"maxOutputBytes,omitempty"`
+	// Limits bound the process with its children. Only where the server has processLimits.
+	Limits *ProcessLimits `json:"limits,omitempty"`
+	// RunAs is the user that the process runs as. Only where the server has processRunAs.
+	RunAs *RunAs `json:"runAs,omitempty"`
+}
+
+// MaxOutputBytes is the most that a StartParams can ask for as its MaxOutputBytes.
+const MaxOutputBytes = 8 << 20
+
+// ProcessLimits are limits of a process with all its children (rpc.md 8.9). Zero is no limit.
+type ProcessLimits struct {
+	MemoryBytes   uint64 `json:"memoryBytes,omitempty"`
+	MilliCPUs     uint64 `json:"milliCpus,omitempty"` // thousandths of a processor
+	Processes     uint64 `json:"processes,omitempty"` // and threads
+	FileSizeBytes uint64 `json:"fileSizeBytes,omitempty"`
+}
+
+// Bounds of [ProcessLimits], which the kernel has.
+const (
+	minMilliCPUs = 10 // a thousandth of a second of each tenth
+	maxMilliCPUs = 1_000_000
+	maxProcesses = 1 << 22 // PID_MAX_LIMIT
+	maxBytes     = 1 << 62
+)
+
+func (l *ProcessLimits) UnmarshalObject(o *Object) {
+	o.Only("memoryBytes", "milliCpus", "processes", "fileSizeBytes")
+	l.MemoryBytes = between(o, "memoryBytes", 1, maxBytes)
+	l.MilliCPUs = between(o, "milliCpus", minMilliCPUs, maxMilliCPUs)
+	l.Processes = between(o, "processes", 1, maxProcesses)
+	l.FileSizeBytes = between(o, "fileSizeBytes", 1, maxBytes)
+}
+
+// between returns a member, 0 if it is absent or null.
+func between(o *Object, name string, least, most uint64) uint64 {
+	n := o.OptUint64(name)
+	if n == nil {
+		return 0
+	}
+	if *n < least || *n > most {
+		o.Fail(name, "is %d, must be %d to %d", *n, least, most)
+	}
+	return *n
+}
+
+// RunAs names a user, and perhaps a group, each by name or number (rpc.md 8.9).
+type RunAs struct {
+	User  string `json:"user"`
+	Group string `json:"group,omitempty"` // "": the one of the user
+}
+
+// maxAccount bounds the name of a user or a group, in bytes.
+const maxAccount = 256
+
+func (r *RunAs) UnmarshalObject(o *Object) {
+	o.Only("user", "group")
+	r.User = o.String("user")
+	if g := o.OptString("group"); g != nil {
+		r.Group = *g
+		checkAccount(o, "group", r.Group)
+	}
+	checkAccount(o, "user", r.User)
+}
+
+func checkAccount(o *Object, member, name string) {
+	if n := len(name); n == 0 || n > maxAccount {
+		o.Fail(member, "is %d bytes, must be 1 to %d", n, maxAccount)
+	}
 }
 
 // StartMetadata is for telemetry only.
@@ -149,6 +227,20 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 		p.NetworkProxy = new(NetworkProxy)
 		o.In("networkProxy", p.NetworkProxy.UnmarshalObject)
 	}
+	if n := between(o, "timeoutMs", 1, math.MaxUint64); n > 0 {
+		p.TimeoutMs = &n
+	}
+	if n := between(o, "maxOutputBytes", 1, MaxOutputBytes); n > 0 {
+		p.MaxOutputBytes = &n
+	}
+	if o.Has("limits") {
+		p.Limits = new(ProcessLimits)
+		o.In("limits", p.Limits.UnmarshalObject)
+	}
+	if o.Has("runAs") {
+		p.RunAs = new(RunAs)
+		o.In("runAs", p.RunAs.UnmarshalObject)
+	}
 	if len(p.Argv) == 0 {
 		o.Fail("argv", "must not be empty")
 	}
@@ -173,7 +265,24 @@ type StartResult struct {
 	Network string `json:"network,omitempty"`
 	// Approval is ApprovalPending for a command that runs only if the client allows it.
 	Approval string `json:"approval,omitempty"`
+	// Limits says what holds each limit of the request.
+	Limits *HeldLimits `json:"limits,omitempty"`
 }
+
+// HeldLimits says for each of the [ProcessLimits] that were asked for what holds it: HeldByCgroup or HeldByRlimit.
+type HeldLimits struct {
+	MemoryBytes   string `json:"memoryBytes,omitempty"`
+	MilliCPUs     string `json:"milliCpus,omitempty"`
+	Processes     string `json:"processes,omitempty"`
+	FileSizeBytes string `json:"fileSizeBytes,omitempty"`
+}
+
+// What holds a limit: a control group of the process (cgroups(7)), or a limit that its children inherit
+// (setrlimit(2)).
+const (
+	HeldByCgroup = "cgroup"
+	HeldByRlimit = "rlimit"
+)
 
 // NetworkAdvisory says that nothing prevents a process from bypassing its proxy (network.md 9).
 const NetworkAdvisory = "advisory"
@@ -197,6 +306,10 @@ func (r *StartResult) AppendJSON(dst []byte) []byte {
 	}
 	if r.Approval != "" {
 		dst = appendText(dst, `,"approval":`, r.Approval)
+	}
+	if r.Limits != nil {
+		limits, _ := json.Marshal(r.Limits) // it has only words
+		dst = append(append(dst, `,"limits":`...), limits...)
 	}
 	return append(dst, '}')
 }

@@ -120,6 +120,10 @@ type Capabilities struct {
 	SandboxDevices      bool `json:"sandboxDevices"`
 	Refusals            bool `json:"refusals"`
 	ExecApprovalEnforce bool `json:"execApprovalEnforce"`
+	ProcessTimeout      bool `json:"processTimeout"`
+	ProcessMaxOutput    bool `json:"processMaxOutput"`
+	ProcessLimits       bool `json:"processLimits"`
+	ProcessRunAs        bool `json:"processRunAs"`
 
 	ErrorData             bool `json:"errorData"`
 	FSReadDirectoryLstat  bool `json:"fsReadDirectoryLstat"`

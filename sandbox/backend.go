@@ -129,6 +129,7 @@ type Limits struct {
 	Processes    uint64 // that this user may have in total, including threads
 	AddressSpace uint64 // in bytes
 	CPUSeconds   uint64 // of processor time
+	FileSize     uint64 // of each file that is written, in bytes
 }
 
 // level returns the level of a supervisor for the policy.

@@ -36,7 +36,7 @@ type execFlags struct {
 	EnvFile     []string `name:"env-file" type:"path" sep:"none" env:"AGENT_ENV_FILE" placeholder:"FILE" help:"Set the variables that a file lists, one NAME=VALUE or NAME on each line. -e overrides them. Can be repeated."`
 	Dir         string   `short:"C" bytes:"" env:"AGENT_DIR" placeholder:"DIR" help:"Directory to run in. Default: the current directory; on another agent, that agent's working directory."`
 	Workdir     string   `short:"w" name:"workdir" bytes:"" placeholder:"DIR" help:"The same as -C."`
-	User        string   `short:"u" name:"user" hidden:"" help:"Refused."`
+	boundFlags
 	confineFlags
 	execRuleFlags
 	Local bool `help:"Run the command here in an embedded agent, whatever the current context is."`
@@ -58,6 +58,8 @@ Approval: if the agent's rules, or those of --exec-policy, say that somebody mus
 
 End: agent exec ends when all output has ended. If background processes keep the output open, it ends when the command has exited and they have printed nothing for a second and a half. If they print on, a line says so, and Ctrl-C or another signal ends agent exec. An embedded agent then kills them at once, another agent when it gives up the session.
 
+Bounds: with --timeout the agent ends the command, and all that it has started, when the time is up: with TERM, and two seconds later with KILL. It does so without agent exec too. An agent that cannot do that is left, and ends the command as after a lost connection. --max-output keeps a flood away. --memory, --cpus, --pids and --file-size limit the command with its children; a limit that the agent's host cannot hold is an error, and nothing runs.
+
 With --name the command belongs to a session of that name on the agent, and outlives agent exec. Type the keys of --detach-keys, or ~., to leave the command running. It also keeps running if the terminal is closed (SIGHUP) or the connection is lost. -d prints the name and returns at once.
 
 agent ps, logs, attach, wait and kill find the command by its session's name, from any machine. The agent keeps the session until a day (--retain) after the command has ended, or until agent end ends it. You can reuse a name once the commands of its session have ended.
@@ -71,19 +73,15 @@ Examples:
     agent exec --local --exec-policy ~/rules --exec-policy-enforce tree -- make test
     agent exec --url ws://127.0.0.1:7000 -d --name nightly -- make test
     tar c . | agent exec --url ws://127.0.0.1:7000 -- tar x -C /tmp
+    agent exec --url ws://127.0.0.1:7000 --timeout 10m --max-output 64k --memory 2g --pids 500 -- make test
     CODEX_API_KEY=... agent exec --registry https://registry.example.com --environment-id build-1 -- make test
 
-Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 125 when agent itself failed, 2 for a wrong command line.`
+Exit codes: that of the command, 128+n when signal n ended it, 127 when it was not found, 126 when it could not be executed or rules do not let it run, 124 when the time of --timeout was up, as with timeout(1), 125 when agent itself failed, 2 for a wrong command line.`
 }
-
-// errUser says why --user is refused.
-var errUser = errors.New("-u, --user is not supported, because a command runs as the user of its agent: start an agent as that user")
 
 // Check finds flags that contradict each other, and an invalid command. The parser calls it.
 func (f *execFlags) Check() error {
 	switch {
-	case f.User != "":
-		return errUser
 	case f.Workdir != "" && f.Dir != "":
 		return errors.New("-C and --workdir are the same: give one of them")
 	case f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil):
@@ -93,6 +91,9 @@ func (f *execFlags) Check() error {
 		f.Context = new("")
 	}
 	if err := checkVariables(f.Env); err != nil {
+		return err
+	}
+	if err := f.boundFlags.check(); err != nil {
 		return err
 	}
 	if err := f.confineFlags.Check(); err != nil {
@@ -174,8 +175,11 @@ type execution struct {
 func (e *execution) run() (code int, err error) {
 	e.console = console.Open(e.sys)
 	defer e.console.Close()
-	if limit := e.flags.Timeout; limit > 0 {
-		defer time.AfterFunc(limit, func() { e.console.End(timeoutError(limit)) }).Stop()
+	var timer *time.Timer
+	began, limit := time.Now(), e.flags.Timeout
+	if limit > 0 {
+		timer = time.AfterFunc(limit, func() { e.console.End(timeoutError(limit)) })
+		defer timer.Stop()
 	}
 	ctx := e.console.Context()
 	c, disconnect, err := e.connect(ctx)
@@ -194,11 +198,15 @@ func (e *execution) run() (code int, err error) {
 	if err == nil {
 		err = e.confine(ctx, &params)
 	}
+	if err == nil {
+		err = e.flags.boundFlags.apply(&params, e.info.Capabilities)
+	}
 	if err != nil {
 		e.forget()
 		return 0, err
 	}
 	defer e.summary.Print(e.sys.Stderr)
+	e.limitTime(&params, timer, began)
 	if e.flags.Detach {
 		return e.startDetached(ctx, params)
 	}
@@ -207,10 +215,17 @@ func (e *execution) run() (code int, err error) {
 		return e.notStarted(ctx, params, err)
 	}
 	var refused *protocol.Refusals
+	var ending protocol.Ending
 	code, err = e.console.Join(console.Command{
 		Client: c, Process: process, Capabilities: e.info.Capabilities, TTY: e.flags.TTY, Stdin: params.PipeStdin,
-		Keep: e.name != "", DetachKeys: e.flags.detachKeys(), Refused: func(r *protocol.Refusals) { refused = r },
+		Keep: e.name != "", DetachKeys: e.flags.detachKeys(), Refused: func(r *protocol.Refusals) { refused = r }, Ended: func(e protocol.Ending) { ending = e },
 	})
+	if ending.OutOfMemory && refused == nil {
+		program.Complain(e.sys.Stderr, "the kernel has ended a process of the command, because the memory of --memory was used up")
+	}
+	if err == nil && ending.TimedOut {
+		err = timeoutError(limit)
+	}
 	local.TellRefused(e.sys.Stderr, refused, err == nil && code == 0, refusals.Program, refusals.Network)
 	if e.name == "" || err == nil {
 		return code, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
@@ -51,7 +52,8 @@ type embedded struct {
 	agent  *agent.Agent
 	guard  *procs.Guard
 	reaper *procs.Reaper
-	ended  chan struct{} // closed when the connection has ended
+	groups *procs.Cgroups // nil: limits need none, or this host delegates none
+	ended  chan struct{}  // closed when the connection has ended
 }
 
 // embed starts an agent, which has the rules of --exec-policy. The caller calls dial, and then close.
@@ -67,6 +69,13 @@ func (e *execution) embed() (*embedded, error) {
 		}
 	}
 	m := &embedded{ended: make(chan struct{})}
+	if e.flags.Memory > 0 || e.flags.CPUs > 0 || e.flags.PIDs > 0 {
+		var err error
+		m.groups, err = procs.NewCgroups(procs.CgroupLimits{})
+		if err != nil && !errors.Is(err, procs.ErrNotDelegated) {
+			return nil, fmt.Errorf("control groups: %w", err)
+		}
+	}
 	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
 		Confines: true,
@@ -77,6 +86,7 @@ func (e *execution) embed() (*embedded, error) {
 		Guard:    m.guard,
 
 		ExecPolicy: rules,
+		Cgroups:    m.groups,
 	})
 	return m, nil
 }
@@ -99,4 +109,7 @@ func (m *embedded) close() {
 	// An error cannot be handled any more, and the exit code is that of the command.
 	_ = errors.Join(m.agent.Close(), m.guard.Close())
 	m.reaper.Close()
+	if m.groups != nil {
+		_ = m.groups.Close() // the next agent removes what is left
+	}
 }

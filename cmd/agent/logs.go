@@ -92,6 +92,9 @@ func (f *logsFlags) run(sys program.System) int {
 			Missing: func() {
 				program.Complain(sys.Stderr, "some output is missing here, because the agent has not kept it")
 			},
+			Omitted: func(n uint64) {
+				program.Complain(sys.Stderr, fmt.Sprintf("%d bytes of output are left out here, by the bound on the output", n))
+			},
 		}
 		ctx, stop, err := program.WhileRead(ctx, sys.Stdout)
 		if err != nil {

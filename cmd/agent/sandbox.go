@@ -17,6 +17,7 @@ import (
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/paths"
 	"github.com/execagent/execagent/internal/profile"
+	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/refusals"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
@@ -37,6 +38,8 @@ type sandboxFlags struct {
 	Learn   bool   `help:"Find out what the command needs: also let it write in your home, except secrets, in its directory and in temporary folders, and reach all public hosts. What another flag says of a folder or host still holds. At the end, standard error has a profile of what it did and the other flags do not allow. Only for commands that you trust."`
 	hostFlags
 	policyfile.RuleFlags
+	PIDs     uint64       `env:"AGENT_SANDBOX_PIDS" name:"pids" placeholder:"N" help:"Limit of processes and threads of the command. In a user namespace of the sandbox only its own count, and else all of the user. Root cannot be limited."`
+	FileSize program.Size `env:"AGENT_SANDBOX_FILE_SIZE" placeholder:"BYTES" help:"Limit of the size of each file that the command writes."`
 
 	TTY bool     `short:"t" name:"tty" env:"AGENT_SANDBOX_TTY" help:"Give the command a terminal of its own that follows the size of this one."`
 	Env []string `short:"e" bytes:"" sep:"none" env:"AGENT_SANDBOX_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for the command; NAME alone passes on this process's variable. Can be repeated."`
@@ -83,6 +86,10 @@ func (f *sandboxFlags) Check() error {
 		return errors.New("--policy cannot be used with " + f.FileFlag() + ", because the policy says what can be read and written")
 	case f.Explain && f.Policy != "":
 		return errors.New("--explain cannot be used with --policy, because the file already says everything")
+	case f.FileSize < 0:
+		return fmt.Errorf("--file-size %d is negative", f.FileSize)
+	case f.PIDs > 0 && os.Geteuid() == 0:
+		return errors.New("--pids cannot limit root: run agent sandbox as another user, or use agent exec --pids with a control group")
 	case f.Learn && (f.Policy != "" || f.Explain || f.View):
 		return errors.New("--learn cannot be used with --policy, --explain or --view")
 	}
@@ -155,6 +162,7 @@ func (f *sandboxFlags) confined(sys program.System) (code int, err error) {
 		}
 	}
 	c.Profile = plan.Profile
+	c.Limits = confine.Limits{Processes: f.PIDs, FileSize: uint64(f.FileSize)}
 	tell := func() {}
 	if f.Learn {
 		if tell, err = f.learn(&c, plan); err != nil {

@@ -106,7 +106,7 @@ func TestTroubleshooting(t *testing.T) {
 	var said strings.Builder
 	for _, name := range []string{
 		"cmd/agent/testdata/mistakes.txt", "test/e2e/testdata/console/registry_mistakes", "test/e2e/operation_test.go", "cmd/agent/exec_named.go", "cmd/agent/internal/console/events.go",
-		"agent/ceiling.go", "client/process.go", "cmd/agent/internal/target/connect.go", "cmd/agent/internal/target/roots.go", "internal/execpolicy/verdict.go", "internal/netproxy/answer.go",
+		"agent/ceiling.go", "agent/limits.go", "client/process.go", "cmd/agent/internal/target/connect.go", "cmd/agent/internal/target/roots.go", "internal/execpolicy/verdict.go", "internal/netproxy/answer.go",
 		"internal/secretfile/secretfile.go", "internal/share/share.go", "internal/unixsocket/listen.go", "internal/unixsocket/unixsocket.go", "sandbox/backend.go", "transport/auth.go",
 	} {
 		said.WriteString(read(t, name))

@@ -48,6 +48,7 @@ func (c *config) encode() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.Processes)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.AddressSpace)
 	b = binary.LittleEndian.AppendUint64(b, c.Limits.CPUSeconds)
+	b = binary.LittleEndian.AppendUint64(b, c.Limits.FileSize)
 	b = appendPorts(appendPorts(b, c.AgentPorts), c.Gate)
 	b = append(b, pack.Bool(c.Granted != nil))
 	b = pack.AppendStrings(b, c.Granted)
@@ -80,7 +81,7 @@ func decodeConfig(encoded []byte) (*config, error) {
 	c.Dir = d.String(maxConfig)
 	c.TTY, c.NewSession, c.ShellCodes, c.TellsRefusals, c.NotesRefusals = d.Bool(), d.Bool(), d.Bool(), d.Bool(), d.Bool()
 	c.ChangesApart = d.Strings(maxConfig)
-	c.Limits = Limits{Processes: d.Uint64(), AddressSpace: d.Uint64(), CPUSeconds: d.Uint64()}
+	c.Limits = Limits{Processes: d.Uint64(), AddressSpace: d.Uint64(), CPUSeconds: d.Uint64(), FileSize: d.Uint64()}
 	c.AgentPorts, c.Gate = ports(&d), ports(&d)
 	decided := d.Bool()
 	if c.Granted = d.Strings(maxConfig); decided && c.Granted == nil {

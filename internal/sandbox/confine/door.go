@@ -256,6 +256,9 @@ func (h *Held) ReachesNamed() bool {
 	return h != nil && h.refusal == nil && len(h.command.Policy.Sockets)+len(h.command.Policy.Devices) > 0
 }
 
+// Impose adds resource limits to those of the door. It is called before the command is started.
+func (h *Held) Impose(l Limits) { h.command.Limits = h.command.Limits.Under(l) }
+
 // Stage prepares a program to be started in the sandbox, as the leader of a
 // session: it is meant for [procs.Spec.Stage]. The error is always nil: if the
 // program cannot be described to an init, the stage that Stage returns says so

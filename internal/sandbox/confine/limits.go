@@ -8,41 +8,34 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/linux"
 )
 
-// limit is one value of Limits, with the name of its resource for errors.
-type limit struct {
-	resource int
-	name     string
-	value    uint64
-}
-
-// list returns the limits in the order in which they are imposed. The address
+// List returns the limits in the order in which they are imposed. The address
 // space comes last: once it is limited, imposing another limit could fail
 // because of a lack of memory.
-func (l Limits) list() []limit {
-	return []limit{
-		{unix.RLIMIT_NPROC, "processes", l.Processes},
-		{unix.RLIMIT_CPU, "processor time", l.CPUSeconds},
-		{unix.RLIMIT_AS, "the address space", l.AddressSpace},
+func (l Limits) List() []linux.Rlimit {
+	return []linux.Rlimit{
+		{Resource: unix.RLIMIT_NPROC, Name: "processes", Value: l.Processes},
+		{Resource: unix.RLIMIT_CPU, Name: "processor time", Value: l.CPUSeconds},
+		{Resource: unix.RLIMIT_FSIZE, Name: "the size of files", Value: l.FileSize},
+		{Resource: unix.RLIMIT_AS, Name: "the address space", Value: l.AddressSpace},
 	}
 }
 
-// impose sets the soft and the hard limit, but not above the inherited hard one.
-func (l limit) impose() error {
-	if l.value == 0 {
-		return nil
+// Under returns the stricter of each of two limits.
+func (l Limits) Under(m Limits) Limits {
+	least := func(a, b uint64) uint64 {
+		if a == 0 || b == 0 {
+			return max(a, b)
+		}
+		return min(a, b)
 	}
-	var was unix.Rlimit
-	err := unix.Getrlimit(l.resource, &was)
-	if err == nil {
-		value := min(l.value, was.Max)
-		err = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value})
+	return Limits{
+		Processes: least(l.Processes, m.Processes), AddressSpace: least(l.AddressSpace, m.AddressSpace),
+		CPUSeconds: least(l.CPUSeconds, m.CPUSeconds), FileSize: least(l.FileSize, m.FileSize),
 	}
-	if err != nil {
-		return fmt.Errorf("limiting %s to %d: %w", l.name, l.value, os.NewSyscallError("prlimit", err))
-	}
-	return nil
 }
 
 // reserved is how much lower a command's limit of open files is than the
@@ -109,8 +102,8 @@ func (l Limits) execLimited(paths, argv, env []string) error {
 		return err
 	}
 	restoreOpenFiles()
-	for _, limit := range l.list() {
-		if err := limit.impose(); err != nil {
+	for _, limit := range l.List() {
+		if err := limit.Impose(); err != nil {
 			return err
 		}
 	}

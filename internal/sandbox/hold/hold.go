@@ -1,4 +1,5 @@
-// Package hold starts a process that waits for permission before it becomes its command. The
+// Package hold starts a process that waits for permission before it becomes its command, or that
+// first sets limits for itself. The
 // process has its input, its terminal and its number from the beginning, but nothing of the command
 // has run until then. Linux only.
 //
@@ -7,6 +8,7 @@
 package hold
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/pack"
 	"github.com/execagent/execagent/procs"
 )
@@ -26,6 +29,10 @@ const Arg = "exec-hold"
 
 // Hold is the agent's end. Its methods may be called at once.
 type Hold struct {
+	// Limits are imposed before the process becomes its command. They are not for a stage, which
+	// has limits of its own.
+	Limits []linux.Rlimit
+
 	mu     sync.Mutex
 	ours   int // -1: used, or closed
 	theirs *os.File
@@ -85,7 +92,7 @@ func (h *Hold) Close() {
 func (h *Hold) Stage(next func(procs.Program) (*procs.Stage, error)) func(procs.Program) (*procs.Stage, error) {
 	return func(p procs.Program) (*procs.Stage, error) {
 		stage := &procs.Stage{Env: []string{"GOMAXPROCS=2"}}
-		c := command{program: p.Argv[0], argv: slices.Clone(p.Argv), env: p.Env, dir: p.Dir, tty: p.TTY, look: true}
+		c := command{program: p.Argv[0], argv: slices.Clone(p.Argv), env: p.Env, dir: p.Dir, tty: p.TTY, look: true, limits: h.Limits}
 		if p.Arg0 != nil {
 			c.argv[0] = *p.Arg0
 		}
@@ -115,6 +122,7 @@ type command struct {
 	dir       string
 	tty       bool // its terminal becomes the controlling one
 	look      bool // the program is looked for
+	limits    []linux.Rlimit
 }
 
 // maxCommand bounds a description, in bytes: more than the kernel takes as arguments and
@@ -126,7 +134,13 @@ func (c *command) encode() []byte {
 	b = pack.AppendStrings(b, c.argv)
 	b = pack.AppendStrings(b, c.env)
 	b = pack.AppendString(b, c.dir)
-	return append(b, pack.Bool(c.tty), pack.Bool(c.look))
+	b = append(b, pack.Bool(c.tty), pack.Bool(c.look))
+	b = pack.AppendInt(b, len(c.limits))
+	for _, l := range c.limits {
+		b = pack.AppendString(pack.AppendInt(b, l.Resource), l.Name)
+		b = binary.LittleEndian.AppendUint64(b, l.Value)
+	}
+	return b
 }
 
 func decode(b []byte) (c command, err error) {
@@ -135,6 +149,9 @@ func decode(b []byte) (c command, err error) {
 	c.argv, c.env = d.Strings(maxCommand), d.Strings(maxCommand)
 	c.dir = d.String(maxCommand)
 	c.tty, c.look = d.Bool(), d.Bool()
+	for n := d.Int(); n > 0 && d.OK(); n-- {
+		c.limits = append(c.limits, linux.Rlimit{Resource: d.Int(), Name: d.String(maxCommand), Value: d.Uint64()})
+	}
 	return c, d.End()
 }
 
@@ -203,6 +220,11 @@ func (c *command) become() (code int, err error) {
 	if c.look {
 		if c.program, err = procs.LookPath(c.program, c.dir, c.env); err != nil {
 			return codeOf(err), fmt.Errorf("%s: %w", c.argv[0], err)
+		}
+	}
+	for _, limit := range c.limits {
+		if err := limit.Impose(); err != nil {
+			return exitBroken, err
 		}
 	}
 	err = syscall.Exec(c.program, c.argv, c.env)

@@ -282,9 +282,9 @@ export interface ErrorObject {
 export interface ErrorData {
   /**
    * Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
-   * sandboxPreparation, sandboxUnavailable.
+   * sandboxPreparation, sandboxUnavailable, limitUnavailable, userUnavailable.
    */
-  kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | (string & {});
+  kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | "limitUnavailable" | "userUnavailable" | (string & {});
   /**
    * execPolicy: rules do not allow the command. busy: too many requests wait; nothing was done, and
    * the request may be sent again. memory: the agent has too little memory for the answer. Known:
@@ -487,6 +487,14 @@ export interface Capabilities {
   fsWriteOptions?: boolean;
   /** `allowMissing` in `fs/canonicalize`. */
   fsCanonicalizeMissing?: boolean;
+  /** `timeoutMs` in `process/start`. */
+  processTimeout?: boolean;
+  /** `maxOutputBytes` in `process/start`. */
+  processMaxOutput?: boolean;
+  /** `limits` in `process/start`. */
+  processLimits?: boolean;
+  /** `runAs` in `process/start`. An agent that does not run as root refuses it. */
+  processRunAs?: boolean;
   /** The operator gives requests without a sandbox a default one. */
   sandboxDefault?: boolean;
   /** The operator lets no request exceed a ceiling. */
@@ -627,6 +635,43 @@ export interface StartParams {
   managedNetwork?: ManagedNetwork | null;
   /** Gives the process a proxy of its own. Only with networkProxyLaunch. */
   networkProxy?: NetworkProxy | null;
+  /**
+   * How long the process may run. Then the agent ends it with all that it has started, also without
+   * a client. Only with processTimeout.
+   */
+  timeoutMs?: number | null;
+  /**
+   * Bounds the output of each stream. The head is sent at once and the tail at the end; what lies
+   * between is left out and counted. Only with processMaxOutput.
+   */
+  maxOutputBytes?: number | null;
+  /**
+   * Bound the process with its children. What the agent cannot hold is refused. Only with
+   * processLimits.
+   */
+  limits?: ProcessLimits | null;
+  /** Who the process runs as. Absent: the user of the agent. Only with processRunAs. */
+  runAs?: RunAs | null;
+}
+
+/** Limits of a process with all its children. */
+export interface ProcessLimits {
+  /** Memory of all its processes together. */
+  memoryBytes?: number | null;
+  /** Time of processors, in thousandths of one. */
+  milliCpus?: number | null;
+  /** Processes and threads at once. */
+  processes?: number | null;
+  /** The size of each file that it writes. */
+  fileSizeBytes?: number | null;
+}
+
+/** A user and a group, each by name or number. */
+export interface RunAs {
+  /** A number is a number, also where a user has it as a name. */
+  user: string;
+  /** Absent: the group of the user. */
+  group?: string | null;
 }
 
 export interface StartMetadata {
@@ -709,6 +754,23 @@ export interface StartResult {
    * `pending`: the client is asked first, and the process starts after its answer. Known: pending.
    */
   approval?: "pending" | (string & {});
+  /** What holds each limit of the request. Only with processLimits. */
+  limits?: HeldLimits;
+}
+
+/**
+ * What holds a limit: a control group of the process, or a limit that each of its processes
+ * inherits.
+ */
+export interface HeldLimits {
+  /** What holds `memoryBytes`. Known: cgroup, rlimit. */
+  memoryBytes?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `milliCpus`. Known: cgroup, rlimit. */
+  milliCpus?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `processes`. Known: cgroup, rlimit. */
+  processes?: "cgroup" | "rlimit" | (string & {});
+  /** What holds `fileSizeBytes`. Known: cgroup, rlimit. */
+  fileSizeBytes?: "cgroup" | "rlimit" | (string & {});
 }
 
 export interface WriteParams {
@@ -770,6 +832,15 @@ export interface ReadResult {
    * with refusals.
    */
   refusals?: Refusals;
+  /**
+   * The process was ended because the time of its timeoutMs was up. Only with processTimeout.
+   */
+  timedOut?: boolean;
+  /**
+   * The kernel has ended one of its processes, because the limit of memory was reached. Only with
+   * processLimits.
+   */
+  outOfMemory?: boolean;
 }
 
 /** A piece of output, as it was read from the process. */
@@ -784,6 +855,11 @@ export interface OutputChunk {
    * When it was read, in milliseconds since 1970, if `timestamps` was set. Only with namedSessions.
    */
   atMs?: number;
+  /**
+   * How many bytes of the stream were left out before chunk, by a maxOutputBytes. Only with
+   * processMaxOutput.
+   */
+  omitted?: number;
 }
 
 export type OutputStream = "stdout" | "stderr" | "pty";
@@ -898,6 +974,11 @@ export interface OutputNotification {
   stream: OutputStream;
   /** The bytes. */
   chunk: string;
+  /**
+   * How many bytes of the stream were left out before chunk, by a maxOutputBytes. Absent: 0. Only
+   * with processMaxOutput.
+   */
+  omitted?: number | null;
 }
 
 export interface ExitedNotification {
@@ -914,6 +995,16 @@ export interface ExitedNotification {
    * with refusals.
    */
   refusals?: Refusals | null;
+  /**
+   * The process was ended because the time of its timeoutMs was up. Absent: false. Only with
+   * processTimeout.
+   */
+  timedOut?: boolean | null;
+  /**
+   * The kernel has ended one of its processes, because the limit of memory was reached. Absent:
+   * false. Only with processLimits.
+   */
+  outOfMemory?: boolean | null;
 }
 
 export interface ClosedNotification {

@@ -87,6 +87,8 @@ type Command struct {
 	KeepSignals bool
 	// Refused, if not nil, gets what was refused to the command, when it has ended.
 	Refused func(*protocol.Refusals)
+	// Ended, if not nil, gets what else is known of the end of the command.
+	Ended func(protocol.Ending)
 	// Redraw makes a full-screen command draw its terminal again, for a user who joins it late.
 	Redraw bool
 }

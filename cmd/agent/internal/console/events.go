@@ -80,6 +80,9 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 		case client.Exited:
 			code, ended = event.ExitCode, time.Now()
 			c.exited.Store(true)
+			if c.command.Ended != nil {
+				c.command.Ended(event.Ending)
+			}
 			if c.command.Refused != nil && event.Refusals != nil {
 				c.command.Refused(event.Refusals)
 			}
@@ -106,6 +109,9 @@ func (c *Console) write(event client.Event) error {
 		return context.Cause(c.ctx)
 	}
 	defer c.screen.free()
+	if event.Omitted > 0 {
+		c.Say(fmt.Sprintf("%d bytes of %s are left out here, by the bound on the output", event.Omitted, name))
+	}
 	data := event.Data
 	if c.command.Job != nil && !c.stdin.IsRaw() && program.NewTerminal(f) != nil { // both terminals would add a carriage return
 		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))

@@ -36,6 +36,8 @@ type Command struct {
 	// may lack them, because a URL with a password is hidden from the command.
 	Upstream []string
 	Rules    *approval.Operator // nil: no rules
+	// Limits are the resource limits of the command.
+	Limits confine.Limits
 	// Ask says what to ask for after a refusal; nil: refusals are not told.
 	Ask refusals.Asker
 	// Changes collects the folders in which the command changes something. Then the command is supervised. nil:
@@ -79,6 +81,7 @@ func (c *Command) run(r *ruled) (code int, err error) {
 		return 0, err
 	}
 	held = held.Watched(r.judged)
+	held.Impose(c.Limits)
 	if c.Ask != nil {
 		if err := held.NoteRefusals(); err != nil { // such as a small limit for the size of files
 			program.Complain(c.Sys.Stderr, fmt.Sprintf("sandbox: refusals will not be told: %v", err))
@@ -92,6 +95,11 @@ func (c *Command) run(r *ruled) (code int, err error) {
 	}
 	p := r.program(c.Argv)
 	if held.Unconfined() {
+		for _, limit := range c.Limits.List() {
+			if err := limit.Impose(); err != nil {
+				return 0, err
+			}
+		}
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
 		return confine.ShellCode(err), err
 	}

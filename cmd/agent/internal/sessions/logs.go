@@ -16,7 +16,9 @@ import (
 type Logs struct {
 	Stdout, Stderr io.Writer
 	// Missing is called at a gap, where the agent has not kept output.
-	Missing    func()
+	Missing func()
+	// Omitted is called where a bound on the output has left out bytes.
+	Omitted    func(bytes uint64)
 	Follow     bool      // also print later output, until the process ends
 	Timestamps bool      // print the time before each line
 	Since      time.Time // print no earlier output
@@ -180,6 +182,9 @@ func (l *Logs) write(chunk *protocol.OutputChunk) error {
 	w, i := l.Stdout, 0
 	if chunk.Stream == protocol.StreamStderr {
 		w, i = l.Stderr, 1
+	}
+	if chunk.Omitted > 0 {
+		l.Omitted(chunk.Omitted)
 	}
 	data, within := chunk.Chunk, &l.within[i]
 	if l.broken && !l.begun[i] {

@@ -101,6 +101,10 @@ HAS_FS_READ_DIRECTORY_LSTAT: Final = "fsReadDirectoryLstat"
 HAS_FS_METADATA: Final = "fsMetadata"
 HAS_FS_WRITE_OPTIONS: Final = "fsWriteOptions"
 HAS_FS_CANONICALIZE_MISSING: Final = "fsCanonicalizeMissing"
+HAS_PROCESS_TIMEOUT: Final = "processTimeout"
+HAS_PROCESS_MAX_OUTPUT: Final = "processMaxOutput"
+HAS_PROCESS_LIMITS: Final = "processLimits"
+HAS_PROCESS_RUN_AS: Final = "processRunAs"
 HAS_SANDBOX_DEFAULT: Final = "sandboxDefault"
 HAS_SANDBOX_CEILING: Final = "sandboxCeiling"
 HAS_SANDBOX_REQUIRED: Final = "sandboxRequired"
@@ -252,7 +256,7 @@ if TYPE_CHECKING:
     # More about an error. Servers may add members.
     class ErrorData(TypedDict):
         # Why a process was not started. Known: spawnNotFound, spawnPermissionDenied, spawnFailed,
-        # sandboxPreparation, sandboxUnavailable.
+        # sandboxPreparation, sandboxUnavailable, limitUnavailable, userUnavailable.
         kind: NotRequired[str]
         # execPolicy: rules do not allow the command. busy: too many requests wait; nothing was
         # done, and the request may be sent again. memory: the agent has too little memory for the
@@ -431,6 +435,14 @@ if TYPE_CHECKING:
         fsWriteOptions: NotRequired[bool]
         # `allowMissing` in `fs/canonicalize`.
         fsCanonicalizeMissing: NotRequired[bool]
+        # `timeoutMs` in `process/start`.
+        processTimeout: NotRequired[bool]
+        # `maxOutputBytes` in `process/start`.
+        processMaxOutput: NotRequired[bool]
+        # `limits` in `process/start`.
+        processLimits: NotRequired[bool]
+        # `runAs` in `process/start`. An agent that does not run as root refuses it.
+        processRunAs: NotRequired[bool]
         # The operator gives requests without a sandbox a default one.
         sandboxDefault: NotRequired[bool]
         # The operator lets no request exceed a ceiling.
@@ -555,6 +567,35 @@ if TYPE_CHECKING:
         managedNetwork: NotRequired[ManagedNetwork | None]
         # Gives the process a proxy of its own. Only with networkProxyLaunch.
         networkProxy: NotRequired[NetworkProxy | None]
+        # How long the process may run. Then the agent ends it with all that it has started, also
+        # without a client. Only with processTimeout.
+        timeoutMs: NotRequired[int | None]
+        # Bounds the output of each stream. The head is sent at once and the tail at the end; what
+        # lies between is left out and counted. Only with processMaxOutput.
+        maxOutputBytes: NotRequired[int | None]
+        # Bound the process with its children. What the agent cannot hold is refused. Only with
+        # processLimits.
+        limits: NotRequired[ProcessLimits | None]
+        # Who the process runs as. Absent: the user of the agent. Only with processRunAs.
+        runAs: NotRequired[RunAs | None]
+
+    # Limits of a process with all its children.
+    class ProcessLimits(TypedDict):
+        # Memory of all its processes together.
+        memoryBytes: NotRequired[int | None]
+        # Time of processors, in thousandths of one.
+        milliCpus: NotRequired[int | None]
+        # Processes and threads at once.
+        processes: NotRequired[int | None]
+        # The size of each file that it writes.
+        fileSizeBytes: NotRequired[int | None]
+
+    # A user and a group, each by name or number.
+    class RunAs(TypedDict):
+        # A number is a number, also where a user has it as a name.
+        user: str
+        # Absent: the group of the user.
+        group: NotRequired[str | None]
 
     class StartMetadata(TypedDict):
         # A UUID.
@@ -622,6 +663,20 @@ if TYPE_CHECKING:
         # `pending`: the client is asked first, and the process starts after its answer. Known:
         # pending.
         approval: NotRequired[str]
+        # What holds each limit of the request. Only with processLimits.
+        limits: NotRequired[HeldLimits]
+
+    # What holds a limit: a control group of the process, or a limit that each of its processes
+    # inherits.
+    class HeldLimits(TypedDict):
+        # What holds `memoryBytes`. Known: cgroup, rlimit.
+        memoryBytes: NotRequired[str]
+        # What holds `milliCpus`. Known: cgroup, rlimit.
+        milliCpus: NotRequired[str]
+        # What holds `processes`. Known: cgroup, rlimit.
+        processes: NotRequired[str]
+        # What holds `fileSizeBytes`. Known: cgroup, rlimit.
+        fileSizeBytes: NotRequired[str]
 
     class WriteParams(TypedDict):
         # The process, by the id that the client has chosen.
@@ -674,6 +729,11 @@ if TYPE_CHECKING:
         # What was refused to the process. Present if something is known, and the client wants it.
         # Only with refusals.
         refusals: NotRequired[Refusals]
+        # The process was ended because the time of its timeoutMs was up. Only with processTimeout.
+        timedOut: NotRequired[bool]
+        # The kernel has ended one of its processes, because the limit of memory was reached. Only
+        # with processLimits.
+        outOfMemory: NotRequired[bool]
 
     # A piece of output, as it was read from the process.
     class OutputChunk(TypedDict):
@@ -686,6 +746,9 @@ if TYPE_CHECKING:
         # When it was read, in milliseconds since 1970, if `timestamps` was set. Only with
         # namedSessions.
         atMs: NotRequired[int]
+        # How many bytes of the stream were left out before chunk, by a maxOutputBytes. Only with
+        # processMaxOutput.
+        omitted: NotRequired[int]
 
     OutputStream: TypeAlias = Literal["stdout", "stderr", "pty"]
 
@@ -788,6 +851,9 @@ if TYPE_CHECKING:
         stream: OutputStream
         # The bytes.
         chunk: str
+        # How many bytes of the stream were left out before chunk, by a maxOutputBytes. Absent: 0.
+        # Only with processMaxOutput.
+        omitted: NotRequired[int | None]
 
     class ExitedNotification(TypedDict):
         # The process, by the id that the client has chosen.
@@ -801,6 +867,12 @@ if TYPE_CHECKING:
         # What was refused to the process. Present if something is known, and the client wants it.
         # Only with refusals.
         refusals: NotRequired[Refusals | None]
+        # The process was ended because the time of its timeoutMs was up. Absent: false. Only with
+        # processTimeout.
+        timedOut: NotRequired[bool | None]
+        # The kernel has ended one of its processes, because the limit of memory was reached.
+        # Absent: false. Only with processLimits.
+        outOfMemory: NotRequired[bool | None]
 
     class ClosedNotification(TypedDict):
         # The process, by the id that the client has chosen.
