@@ -19,7 +19,7 @@ import (
 // What is released is small and starts fast: it is copied into images and started once for each
 // container.
 const (
-	maxBinary = 19_500_000 // bytes, stripped
+	maxBinary = 20_000_000 // bytes, stripped
 	maxIdle   = 4 << 10    // KiB of its own memory
 	maxHelper = 6 << 10    // KiB of an idle file helper's own
 )
