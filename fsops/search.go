@@ -87,7 +87,7 @@ type SearchResult struct {
 // SearchedFile is a file that was found.
 type SearchedFile struct {
 	Path string
-	// Kind is file, directory, link or other. Links are not followed.
+	// Kind is file, directory, symlink or other. Links are not followed.
 	Kind string
 	// Matches are the lines that match, in their order. Without a pattern there are none.
 	Matches []SearchMatch
@@ -277,7 +277,7 @@ func kindName(kind byte) string {
 	case unix.DT_DIR:
 		return "directory"
 	case unix.DT_LNK:
-		return "link"
+		return "symlink"
 	}
 	return "other"
 }

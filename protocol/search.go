@@ -61,12 +61,12 @@ type FileKind string
 const (
 	KindFile      FileKind = "file"
 	KindDirectory FileKind = "directory"
-	KindLink      FileKind = "link"
+	KindSymlink   FileKind = "symlink"
 	KindOther     FileKind = "other"
 )
 
 func fileKind(o *strictjson.Object, name string) FileKind {
-	return FileKind(o.OneOf(name, string(KindFile), string(KindDirectory), string(KindLink), string(KindOther)))
+	return FileKind(o.OneOf(name, string(KindFile), string(KindDirectory), string(KindSymlink), string(KindOther)))
 }
 
 func (p *SearchParams) UnmarshalObject(o *Object) {

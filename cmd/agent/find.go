@@ -54,7 +54,7 @@ func (f *findFlags) run(sys program.System) int {
 	params := f.params()
 	params.Globs = f.Names
 	if f.Type != "" {
-		params.Kind = new(map[string]protocol.FileKind{"f": protocol.KindFile, "d": protocol.KindDirectory, "l": protocol.KindLink}[f.Type])
+		params.Kind = new(map[string]protocol.FileKind{"f": protocol.KindFile, "d": protocol.KindDirectory, "l": protocol.KindSymlink}[f.Type])
 	}
 	search := transfer.Search{Params: params, Null: f.Null, JSON: f.Output == "json", Terminal: program.NewTerminal(sys.Stdout) != nil}
 	return f.onPaths(sys, program.ExitFailure, f.Dirs, func(ctx context.Context, there *transfer.Files, dirs []string) (int, error) {

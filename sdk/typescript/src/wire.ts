@@ -1715,7 +1715,7 @@ export interface SearchParams {
 }
 
 /** What a file is. Links are not followed. */
-export type FileKind = "file" | "directory" | "link" | "other";
+export type FileKind = "file" | "directory" | "symlink" | "other";
 
 export interface SearchResult {
   /** What was found, sorted by path. */

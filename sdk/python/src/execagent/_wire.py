@@ -1491,7 +1491,7 @@ if TYPE_CHECKING:
         sandbox: NotRequired[Sandbox | None]
 
     # What a file is. Links are not followed.
-    FileKind: TypeAlias = Literal["file", "directory", "link", "other"]
+    FileKind: TypeAlias = Literal["file", "directory", "symlink", "other"]
 
     class SearchResult(TypedDict):
         # What was found, sorted by path.
