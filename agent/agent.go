@@ -24,6 +24,7 @@ import (
 	"github.com/execagent/execagent/internal/inotify"
 	"github.com/execagent/execagent/internal/share"
 	"github.com/execagent/execagent/internal/sockets"
+	"github.com/execagent/execagent/internal/sockowner"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
@@ -175,11 +176,14 @@ type Agent struct {
 	// inotify watches files: for fs/watchMissing, for watcher and for skills.
 	inotify inotify.Group
 	watcher *fswatch.Watcher
-	short   share.Shortage
-	audit   *audit.AgentLog
-	metrics counters
-	start   func(procs.Spec) (proc, error) // execute but in tests
-	skills  *skills.Discovery
+	// ports follows the TCP ports of the host that listen. searches bounds the searches that run at once.
+	ports    sockowner.Watch
+	searches share.Pool
+	short    share.Shortage
+	audit    *audit.AgentLog
+	metrics  counters
+	start    func(procs.Spec) (proc, error) // execute but in tests
+	skills   *skills.Discovery
 
 	mu       sync.Mutex // guards what follows
 	sessions map[string]*Session
@@ -241,6 +245,8 @@ func New(cfg Config) *Agent {
 		ended:     share.Shelf[endedProcess]{Max: maxEnded},
 		shelved:   share.Shelf[*Session]{Max: maxShelved},
 		sandboxes: newSandboxes(&cfg),
+		ports:     sockowner.Watch{Most: protocol.MaxPorts},
+		searches:  share.Pool{Max: maxSearches},
 		sessions:  map[string]*Session{},
 		idle:      idle,
 		start:     execute,

@@ -35,6 +35,7 @@ type connection struct {
 	audit   *audit.ClientLog
 	handles fsops.Handles
 	watches watches
+	ports   portWatches
 	// policies are the policies of its file requests.
 	policies policies
 	// http has the connections to servers that its requests use, and those of nobody else.
@@ -105,6 +106,7 @@ func (c *connection) serve(ctx context.Context) error {
 	err := c.peer.Serve(ctx)
 	c.setWatch(nil, 0)
 	c.watches.end()
+	c.ports.end()
 	c.notifiers.Wait()
 	c.handles.CloseAll()
 	c.releaseHandles()

@@ -71,6 +71,8 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		FSApplyPatch:      true,
 		NamedSessions:     true,
 		SocketForward:     true,
+		FSSearch:          true,
+		Ports:             true,
 
 		SubcommandApprovals: true,
 		NetworkRequestRules: true,

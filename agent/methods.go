@@ -81,6 +81,11 @@ func (c *connection) table() rpc.Table {
 		protocol.MethodFSWatch:           {Handle: serve(c, famFiles, c.watchFiles), Order: reads},
 		protocol.MethodFSUnwatch:         {Handle: serve(c, famFiles, c.unwatchFiles), Order: mutates},
 
+		protocol.MethodFSSearch:    {Handle: serve(c, famFiles, withFile(c, c.search)), Order: reads},
+		protocol.MethodPortList:    {Handle: serve(c, famSockets, c.listPorts), Order: lists},
+		protocol.MethodPortWatch:   {Handle: serve(c, famSockets, c.watchPorts), Order: lists},
+		protocol.MethodPortUnwatch: {Handle: serve(c, famSockets, c.unwatchPorts), Order: lists},
+
 		protocol.MethodSocketOpen:   {Handle: serve(c, famSockets, c.openSocket), Order: socket},
 		protocol.MethodSocketWrite:  {Handle: serve(c, famSockets, c.writeSocket), Order: socket},
 		protocol.MethodSocketAck:    {Handle: serve(c, famSockets, c.acknowledgeSocket), Order: instant},

@@ -156,7 +156,7 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, wrongPaths, others)
 		name, _, _ := strings.Cut(e.Message, ":")
 		_, takesPath := paths[name]
-		rig.Is(t, takesPath, takesSandbox || slices.Contains(exempt, method), "%s takes a path, and a sandbox", method)
+		rig.Is(t, takesPath || method == protocol.MethodPortList, takesSandbox || slices.Contains(exempt, method), "%s takes a path, and a sandbox", method)
 		rig.Is(t, strings.Contains(page, "`"+method+"`"), true, "docs/operator.md says what applies to %s", method)
 		if !takesSandbox {
 			continue
@@ -168,9 +168,9 @@ func TestTableConfines(t *testing.T) {
 				switch {
 				case word == "required":
 					rig.Is(t, strings.Contains(e.Message, "--require-sandbox"), true, "%s without a sandbox: %v", method, &e)
-				case method == protocol.MethodProcessStart, method == protocol.MethodDiscoverInstalled:
+				case method == protocol.MethodProcessStart, method == protocol.MethodDiscoverInstalled, method == protocol.MethodPortList && word != "ceiling":
 					rig.Is(t, e.Message, "", "%s by the %s", method, word)
-				case method == protocol.MethodSocketOpen:
+				case method == protocol.MethodSocketOpen, method == protocol.MethodPortList:
 					rig.Is(t, e.Code, protocol.CodeInvalidRequest, "%s by the %s: %v", method, word, &e)
 				default:
 					rig.Is(t, e.Code, protocol.CodeNotFound, "%s by the %s: %v", method, word, &e)
@@ -180,7 +180,7 @@ func TestTableConfines(t *testing.T) {
 		e = ask(method, paths, others, object{"sandbox": restricted})
 		switch method {
 		case protocol.MethodProcessStart: // the process starts, says so and exits
-		case protocol.MethodDiscoverInstalled: // nothing is found
+		case protocol.MethodDiscoverInstalled, protocol.MethodPortList: // nothing is found
 		case protocol.MethodSocketOpen:
 			if e.Code != protocol.CodeInvalidRequest || !strings.Contains(e.Message, "os error 1)") {
 				t.Errorf("%s in a sandbox that grants nothing: %v", method, &e)

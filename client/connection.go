@@ -40,6 +40,7 @@ type connection struct {
 	mu      sync.Mutex // guards what follows
 	bodies  map[string]*body
 	watches map[string]*Watch
+	ports   map[string]*PortWatch
 	ended   bool // bodies takes no more
 }
 
@@ -48,6 +49,7 @@ func (c *Client) open(conn rpc.Conn) *connection {
 	ctx, stop := context.WithCancelCause(context.Background())
 	l := &connection{
 		client: c, stop: stop, done: make(chan struct{}), bodies: map[string]*body{}, watches: map[string]*Watch{},
+		ports: map[string]*PortWatch{},
 	}
 	l.asked.Network, l.asked.Approvals = &c.cfg.Network, &c.cfg.Approvals
 	l.peer = rpc.NewPeer(writer{conn}, rpc.Config{Table: l.asked.Table(), Notification: l.notification})
@@ -292,6 +294,12 @@ func (l *connection) notification(ctx context.Context, method string, params jso
 			return err
 		}
 		return l.changed(&n)
+	case protocol.MethodPortChanged:
+		var n protocol.PortChangedNotification
+		if err := unmarshal(method, params, &n); err != nil {
+			return err
+		}
+		l.portsChanged(&n)
 	}
 	return nil
 }

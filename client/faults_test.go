@@ -162,6 +162,8 @@ func TestUnsupported(t *testing.T) {
 		"Options":    files.WriteFileWith(ctx, "/a", nil, client.WriteOptions{Atomic: true}),
 		"ApplyPatch": rig.Err(files.ApplyPatch(ctx, "/a", "", true)),
 		"Watch":      rig.Err(files.Watch(ctx, "/a", false)),
+		"Search":     rig.Err(files.Search(ctx, "/a", protocol.SearchParams{})),
+		"WatchPorts": rig.Err(c.WatchPorts(ctx, nil)),
 		"DialSocket": rig.Err(c.DialSocket(ctx, "tcp://h:1", nil)),
 		"Open":       rig.Err(files.Open(ctx, "/a", protocol.OpenReplace)),
 		"sandbox":    rig.Err(c.FS(&protocol.Sandbox{}).Open(ctx, "/a", protocol.OpenRead)),

@@ -71,6 +71,9 @@ func TestFS(t *testing.T) {
 			{Path: dir + "/copy/b", Directory: true}, {Path: dir + "/copy/one ü"}, {Path: dir + "/copy/b/moved"},
 		}}
 		rig.Same(t, "Walk", wantWalk, walked, cmpopts.EquateComparable(protocol.PathURI{}))
+		searched, err := files.Search(ctx, dir, protocol.SearchParams{Pattern: new("^con")})
+		rig.Check(t, err)
+		rig.Is(t, len(searched.Files) == 2 && searched.Files[1].Path == dir+"/copy/one ü" && searched.FilesRead == 4, true, "Search: %+v", searched)
 		rig.Is(t, files.Remove(ctx, dir+"/a") != nil, true, "Remove removes no directory that is not empty")
 		rig.Check(t, files.Remove(ctx, dir+"/a/empty"), files.RemoveAll(ctx, dir+"/a"), files.RemoveAll(ctx, dir+"/a"))
 		rig.Is(t, files.Remove(ctx, dir+"/a"), fs.ErrNotExist, "removing what is not there")

@@ -21,6 +21,7 @@ type FS interface {
 	Canonicalize(ctx context.Context, path string, missing bool) (string, error)
 	ReadDirectory(ctx context.Context, path string, details bool) ([]DirEntry, error)
 	Walk(ctx context.Context, root string, o WalkOptions) (WalkResult, error)
+	Search(ctx context.Context, root string, o SearchOptions) (SearchResult, error)
 	Remove(ctx context.Context, path string, recursive, force bool, links Links) error
 	Copy(ctx context.Context, src, dst string, recursive bool) error
 	Rename(ctx context.Context, src, dst string, replace bool) error

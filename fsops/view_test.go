@@ -117,7 +117,7 @@ var viewTree = []string{
 // root if relative:
 //
 //	read P   write P   mkdir P   mkdirs P   stat P   real P   list P   walk P
-//	rm P     rmr P     rmf P     cp P Q     cpr P Q  mv P Q   mvr P Q
+//	rm P     rmr P     rmf P     cp P Q     cpr P Q  mv P Q   mvr P Q  grep P
 //
 // excl, swap, swapx, deep and mode write with options; lstat and lists do not follow links, and realm tolerates
 // missing names. A "!" at the end of the word refuses links.
@@ -195,6 +195,15 @@ func operation(ctx context.Context, v fsops.FS, root, line string) (string, erro
 			out = append(out, fmt.Sprintf("%s: %v", strings.TrimPrefix(e.Path, p+"/"), e.Err))
 		}
 		return strings.Join(out, "\n"), err
+	case "grep":
+		o := search
+		o.Pattern, o.Hidden, o.NoIgnore = ".", true, true
+		res, err := v.Search(ctx, p, o)
+		var out []string
+		for _, f := range res.Files {
+			out = append(out, strings.TrimPrefix(f.Path, p+"/")+"="+f.Matches[0].Text)
+		}
+		return strings.Join(out, " "), err
 	case "rm", "rmf":
 		return "", v.Remove(ctx, p, false, op == "rmf", links)
 	case "rmr", "rmrf":

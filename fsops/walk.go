@@ -176,11 +176,16 @@ func (w *walker) run(ctx context.Context, root Dir) error {
 
 // open opens a directory under root.
 func (w *walker) open(root Dir, rel string) (Dir, error) {
-	switch {
-	case w.seen != nil:
+	if w.seen != nil {
 		return w.view.openDir(root, rel, true)
-	case w.view != nil:
-		return w.view.lookupDir(root, rel, refuseLinks)
+	}
+	return w.view.openBelow(root, rel)
+}
+
+// openBelow opens a directory under root to list it. A link anywhere in rel is ENOTDIR.
+func (v *View) openBelow(root Dir, rel string) (Dir, error) {
+	if v != nil {
+		return v.lookupDir(root, rel, refuseLinks)
 	}
 	fd, err := openBeneath(root.FD, rel, dirFlags)
 	fd, err = admit(fd, -1, dirFlags, err)

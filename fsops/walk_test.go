@@ -2,6 +2,7 @@ package fsops_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,45 +45,13 @@ func TestWalk(t *testing.T) {
 	t.Parallel()
 	root := tree(t, "t/a/1", "t/b/2", "t/c/3", "t/c/d/4", "t/c/d/e/5", "t/z", "t/la -> a", "t/lz -> z",
 		"t/ld -> nowhere", "t/self -> .", "t/ff |", "t/.h/x", "t/.hf", "tl -> t", "f =f", "fl -> f", "dl -> nope", "lp -> lp")
-	const top = "t/.h/ t/.hf t/a/ t/b/ t/c/ t/z"
-	const topFollowed = "t/.h/ t/.hf t/a/ t/b/ t/c/ t/la/ t/self/ t/z"
-	const below = " t/a/1 t/b/2 t/c/3 t/c/d/ t/c/d/4 t/c/d/e/ t/c/d/e/5"
-	for _, tt := range []struct {
-		name string
-		path string
-		set  func(*fsops.WalkOptions)
-		want string
-		err  error
-	}{
-		{name: "entries 1", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 }, want: "t/.h/ ..."},
-		// The fifo and the links count as well.
-		{name: "entries 10", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 10 }, want: top[:len(top)-4] + " ..."},
-		{name: "entries 11", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 11 }, want: top + " ..."},
-		{name: "entries 12", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 12 }, want: top + " t/.h/x ..."},
-		{name: "entries all", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 19 }, want: top + " t/.h/x" + below},
-		{name: "directories 6", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 6 }, want: top + " t/.h/x t/a/1 t/b/2 t/c/3 t/c/d/ t/c/d/4 t/c/d/e/ ..."},
-		{name: "directories all", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 7 }, want: top + " t/.h/x" + below},
-		{name: "directories all followed", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories, o.FollowDirectoryLinks = 7, true }, want: topFollowed + " t/.h/x" + below},
-		{name: "unentered by depth", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories, o.MaxDepth = 1, 0 }, want: top},
-		{name: "also a fifo", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth, o.AlsoNamed = 0, "ff" }, want: "t/.h/ t/.hf t/a/ t/b/ t/c/ t/ff t/z"},
-		{name: "also a dangling link", path: "t", set: func(o *fsops.WalkOptions) { o.FollowDirectoryLinks, o.MaxDepth, o.AlsoNamed = true, 0, "ld" },
-			want: strings.Replace(topFollowed, "t/self/", "t/ld t/self/", 1)},
-		{name: "also a directory", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth, o.AlsoNamed = 0, "a" }, want: top},
-		{name: "file link followed", path: "fl", set: func(o *fsops.WalkOptions) { o.FollowDirectoryLinks = true }},
-		{name: "fifo", path: "t/ff"},
-		{name: "dangling", path: "dl", err: unix.ENOENT},
-		{name: "loop", path: "lp", err: unix.ELOOP},
-		{name: "no directories", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDirectories = 0 }, err: invalid},
-		{name: "too many entries", path: "t", set: func(o *fsops.WalkOptions) { o.MaxEntries = 1 << 63 }, err: invalid},
-		{name: "maxima", path: "t", set: func(o *fsops.WalkOptions) { o.MaxDepth, o.MaxDirectories, o.MaxEntries = 64, 10_000, 50_000 }, want: top + " t/.h/x" + below},
-	} {
+	outcomes := map[string]error{"ok": nil, "ENOENT": unix.ENOENT, "ELOOP": unix.ELOOP, "invalid": invalid}
+	for _, row := range rig.Rows(t, "testdata/walks.txt", "walk", 4) {
 		o := limits
-		if tt.set != nil {
-			tt.set(&o)
-		}
-		got, err := walk(t, root, tt.path, o)
-		checkErr(t, err, tt.err)
-		rig.Is(t, got, tt.want, "%s", tt.name)
+		rig.Must(t, json.Unmarshal([]byte(row[1]), &o))
+		got, err := walk(t, root, row[0], o)
+		checkErr(t, err, outcomes[row[2]])
+		rig.Is(t, got, row[3], "%s %s", row[0], row[1])
 	}
 }
 
@@ -90,26 +59,11 @@ func TestWalk(t *testing.T) {
 // to it.
 func TestWalkAliases(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name  string
-		lines []string
-		set   func(*fsops.WalkOptions)
-		want  string
-	}{
-		{name: "alias first", lines: []string{"t/b/x/f", "t/a -> b", "t/m/y -> ../b/x", "t/m/z -> ../b", "t/m/up -> ../.."},
-			want: "t/a/ t/b/ t/m/ t/a/x/ t/m/up/ t/m/y/ t/m/z/ t/a/x/f t/m/up/t/"},
-		{name: "alias takes no directory", lines: []string{"t/b/", "t/a -> b"}, set: func(o *fsops.WalkOptions) { o.MaxDirectories = 2 }, want: "t/a/ t/b/"},
-		{name: "limit", lines: []string{"t/b/x/", "t/a -> .", "t/b/up -> .."}, set: func(o *fsops.WalkOptions) { o.MaxDirectories = 1 }, want: "t/a/ t/b/ ..."},
-		{name: "hidden alias", lines: []string{"t/b/f", "t/.hid -> b"}, want: "t/.hid/ t/b/ t/.hid/f"},
-		{name: "hidden alias pruned", lines: []string{"t/b/f", "t/.hid -> b"}, set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: "t/.hid/ t/b/ t/b/f"},
-		{name: "hidden root", lines: []string{"t/f", "t/.in/g"}, set: func(o *fsops.WalkOptions) { o.PruneHidden = true }, want: "t/.in/ t/f"},
-	} {
+	for _, row := range rig.Rows(t, "testdata/walks.txt", "aliases", 3) {
 		o := limits
 		o.FollowDirectoryLinks = true
-		if tt.set != nil {
-			tt.set(&o)
-		}
-		rig.Is(t, rig.Value(walk(t, tree(t, tt.lines...), "t", o)), tt.want, "%s", tt.name)
+		rig.Must(t, json.Unmarshal([]byte(row[1]), &o))
+		rig.Is(t, rig.Value(walk(t, tree(t, strings.Split(row[0], ", ")...), "t", o)), row[2], "%s", row[0])
 	}
 }
 

@@ -433,17 +433,23 @@ func (r *WalkResult) AppendJSON(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, `],"errors":[`...)
-	for i, e := range r.Errors {
+	dst = r.Root.appendErrors(dst, r.Errors)
+	dst = appendBool(dst, `],"truncated":`, r.Truncated)
+	return append(dst, '}')
+}
+
+// appendErrors appends errors about paths below p.
+func (p PathURI) appendErrors(dst []byte, errors []WalkError) []byte {
+	for i, e := range errors {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `{"path":"`...)
-		dst = r.Root.appendBelow(dst, e.Path)
+		dst = p.appendBelow(dst, e.Path)
 		dst = appendText(dst, `","message":`, e.Message)
 		dst = append(dst, '}')
 	}
-	dst = appendBool(dst, `],"truncated":`, r.Truncated)
-	return append(dst, '}')
+	return dst
 }
 
 func (r *WalkResult) UnmarshalObject(o *Object) {
@@ -453,10 +459,15 @@ func (r *WalkResult) UnmarshalObject(o *Object) {
 			Directory: o.OneOf("kind", "file", "directory") == "directory",
 		})
 	})
-	o.Each("errors", func(o *strictjson.Object) {
-		r.Errors = append(r.Errors, WalkError{Path: nativeMember(o, "path"), Message: o.String("message")})
-	})
+	r.Errors = walkErrors(o)
 	r.Truncated = o.Bool("truncated")
+}
+
+func walkErrors(o *strictjson.Object) (errors []WalkError) {
+	o.Each("errors", func(o *strictjson.Object) {
+		errors = append(errors, WalkError{Path: nativeMember(o, "path"), Message: o.String("message")})
+	})
+	return errors
 }
 
 // RemoveParams deletes a file, a link (never its target) or a tree. Both

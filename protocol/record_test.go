@@ -21,13 +21,14 @@ var types = []any{
 	&OutputNotification{}, &ExitedNotification{}, &ClosedNotification{}, &HTTPRequestParams{}, &HTTPBodyDelta{},
 	&PathParams{}, &GetMetadataParams{}, &GetMetadataManyParams{}, &CanonicalizeParams{}, &ReadDirectoryParams{}, &WriteFileParams{}, &CreateDirectoryParams{}, &WalkParams{}, &RemoveParams{}, &CopyParams{},
 	&RenameParams{}, &ApplyPatchParams{}, &OpenParams{}, &HandleParams{}, &ReadBlockParams{}, &WriteBlockParams{},
-	&WatchMissingParams{}, &MissingChangedNotification{}, &WatchParams{}, &UnwatchParams{}, &ChangedNotification{},
+	&WatchMissingParams{}, &MissingChangedNotification{}, &WatchParams{}, &UnwatchParams{}, &ChangedNotification{}, &SearchParams{}, &SearchResult{},
+	&PortListParams{}, &PortWatchParams{}, &PortChangedNotification{},
 	&SocketOpenParams{}, &SocketWriteParams{}, &SocketReceivedParams{}, &SocketParams{}, &SocketData{},
 	&DiscoverRootsParams{}, &DiscoverInstalledParams{}, &ReadFileResult{}, &ReadBlockResult{}, &WalkResult{},
 
 	&Empty{}, &InitializeResult{}, &EnvironmentInfo{}, &StatusResult{}, &ConfigReadResult{}, &SessionListResult{}, &StartResult{}, &ReadResult{},
 	&WriteResult{}, &TerminateResult{}, &ListResult{}, &HTTPResponse{}, &FileMetadata{}, &GetMetadataManyResult{}, &CanonicalizeResult{}, &ReadDirectoryResult{},
-	&ApplyPatchResult{}, &WatchMissingResult{}, &WatchResult{}, &SocketReceived{}, &DiscoverRootsResult{}, &DiscoverInstalledResult{},
+	&ApplyPatchResult{}, &WatchMissingResult{}, &WatchResult{}, &PortListResult{}, &SocketReceived{}, &DiscoverRootsResult{}, &DiscoverInstalledResult{},
 }
 
 // record is a record of params, with a document in which every member is given.

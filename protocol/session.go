@@ -114,6 +114,9 @@ type Capabilities struct {
 	ProcessBuiltins   bool `json:"processBuiltins"`
 	SocketForward     bool `json:"socketForward"`
 
+	FSSearch bool `json:"fsSearch"`
+	Ports    bool `json:"ports"`
+
 	SubcommandApprovals bool `json:"subcommandApprovals"`
 	NetworkRequestRules bool `json:"networkRequestRules"`
 	SandboxUnixSockets  bool `json:"sandboxUnixSockets"`

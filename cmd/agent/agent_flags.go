@@ -54,6 +54,12 @@ func (f *agentFlags) on(sys program.System, failure int, do func(context.Context
 			return err
 		})
 	})
+	return finished(sys, code, ended, err, failure)
+}
+
+// finished returns the exit code of what untilSignal has done: code, failure after an error, or the code of the signal
+// or the timeout.
+func finished(sys program.System, code int, ended, err error, failure int) int {
 	if ended != nil {
 		err = ended
 	}

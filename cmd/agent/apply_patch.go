@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
@@ -35,19 +34,7 @@ Exit codes: 0, 1 when nothing was changed because something is wrong, 124 after 
 }
 
 func (f *applyPatchFlags) Check() error {
-	if f.Local && (f.URL != "" || f.Registry != "" || f.Context != nil) {
-		return errors.New("--local cannot be used with --context, --url or --registry")
-	}
-	if f.Local {
-		f.Context = new("")
-	}
-	if err := f.Flags.Check(); err != nil {
-		return err
-	}
-	if !f.Elsewhere() && f.Context == nil && len(f.Contexts()) > 0 {
-		return fmt.Errorf("%w; --local changes files here", f.Nowhere())
-	}
-	return nil
+	return f.checkHere(f.Local, "changes files here")
 }
 
 func (f *applyPatchFlags) run(sys program.System) int {

@@ -33,12 +33,15 @@ type commandLine struct {
 	Cp           cpFlags           `cmd:"" help:"Copy files and directories to or from an agent."`
 	Ls           lsFlags           `cmd:"" help:"List files on an agent."`
 	Cat          catFlags          `cmd:"" help:"Print files from an agent."`
+	Find         findFlags         `cmd:"" help:"Find files by their names, here or on an agent."`
+	Grep         grepFlags         `cmd:"" help:"Find lines in files, here or on an agent."`
 	Rm           rmFlags           `cmd:"" help:"Remove files on an agent."`
 	Mkdir        mkdirFlags        `cmd:"" help:"Make directories on an agent."`
 	ApplyPatch   applyPatchFlags   `cmd:"" help:"Apply a model's patch to files, here or on an agent."`
 	Skills       skillsFlags       `cmd:"" help:"List the skills and plugins that are installed on an agent."`
 	Sandbox      sandboxFlags      `cmd:"" help:"Run a command in a sandbox on this machine."`
 	Doctor       doctorFlags       `cmd:"" help:"Show what this host can enforce, and how to get what is missing."`
+	Ports        portsFlags        `cmd:"" help:"List the TCP ports that listen, here or on an agent."`
 	PortForward  portForwardFlags  `cmd:"" help:"Forward ports of this machine to ports that an agent can reach."`
 	ProxyCommand proxyCommandFlags `cmd:"" help:"Connect standard input and output to a port that an agent can reach, as ssh's ProxyCommand."`
 	Health       healthFlags       `cmd:"" help:"Check whether an agent is serving, for health checks."`
@@ -141,6 +144,9 @@ func parse(args []string) (flags command, overrides []string, err error) {
 	}
 	args, wrong := commands.Here(args)
 	named, _ := commands.Command(args) // read reports a mistake in it
+	if named.Path == "find" {
+		args = findWords(args)
+	}
 	if wrong != nil {
 		return nil, nil, &wrongLine{command: named.Path, err: wrong}
 	}

@@ -107,8 +107,11 @@ func (m *embedded) dial(context.Context) (rpc.Conn, error) {
 func (m *embedded) close() {
 	<-m.ended
 	// An error cannot be handled any more, and the exit code is that of the command.
-	_ = errors.Join(m.agent.Close(), m.guard.Close())
-	m.reaper.Close()
+	_ = m.agent.Close()
+	if m.guard != nil { // it starts processes
+		_ = m.guard.Close()
+		m.reaper.Close()
+	}
 	if m.groups != nil {
 		_ = m.groups.Close() // the next agent removes what is left
 	}

@@ -10,6 +10,7 @@ var habits = cli.Habits{
 		"status": "health", "ping": "health", "info": "doctor", "check": "doctor", "diagnose": "doctor",
 		"scp": "cp", "copy": "cp", "top": "ps", "stop": "kill", "tunnel": "port-forward", "env": "environments",
 		"mv": "exec -- mv", "stats": "exec -- top", "logout": "context remove", "get": "ps", "inspect": "ps -o json",
+		"search": "grep", "netstat": "ports", "ss": "ports", "lsof": "ports",
 		"delete": "end", "remove": "end", "forward": "port-forward",
 		"config view": "show", "config list": "show", "config get": "show",
 		"context current": "show", "context inspect": "show", "context get": "list", "context create": "add", "context update": "add --replace",
@@ -30,7 +31,7 @@ var habits = cli.Habits{
 	},
 	Advice: map[string]string{
 		"port-forward -L": "; leave -L out and write LOCAL:HOST:PORT",
-		"ls -R":           "; agent exec -- ls -R lists whole trees",
+		"ls -R":           "; agent find lists whole trees",
 		"ls -t":           "; agent exec -- ls -t sorts by time",
 		"ls -d":           "; agent exec -- ls -d lists directories themselves",
 		"exec-server -H":  "; write it after the command, as --url or --context",

@@ -20,7 +20,7 @@ type lsFlags struct {
 }
 
 func (*lsFlags) Help() string {
-	return `Lists files on an agent, one on each line, sorted by name. A relative path starts at the agent's working directory. The JSON type of a link is that of the file that the link points to, or missing. An exec-server of another make leaves broken links out. For whole trees, use agent exec -- ls -lR.
+	return `Lists files on an agent, one on each line, sorted by name. A relative path starts at the agent's working directory. The JSON type of a link is that of the file that the link points to, or missing. An exec-server of another make leaves broken links out. For whole trees, use agent find.
 
 Examples:
 

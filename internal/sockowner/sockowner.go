@@ -1,5 +1,5 @@
-// Package sockowner finds the user who owns the other end of a TCP connection within
-// this host. Linux only.
+// Package sockowner asks the kernel about the TCP sockets of this host: who owns the other end of a
+// connection, and which ports listen. Linux only.
 package sockowner
 
 import (

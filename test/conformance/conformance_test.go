@@ -181,7 +181,7 @@ func TestEnvironmentInfo(t *testing.T) {
 		"capabilities": map[string]any{
 			"fsWatchMissing": true, "environmentConfigRead": true, "httpHeaderEnvVars": true, "fileWriteStreaming": true,
 
-			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "socketForward": true,
+			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "fsSearch": true, "ports": true, "socketForward": true,
 			"subcommandApprovals": true, "networkRequestRules": true, "sandboxUnixSockets": true, "sandboxDevices": true, "refusals": true, "execApprovalEnforce": true,
 			"errorData": true, "fsReadDirectoryLstat": true, "fsMetadata": true, "fsWriteOptions": true, "fsCanonicalizeMissing": true,
 			"processTimeout": true, "processMaxOutput": true, "processLimits": true, "processRunAs": true,

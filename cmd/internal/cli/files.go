@@ -32,8 +32,8 @@ const (
 
 // agentTables are the commands of agent that have options which a file can set.
 var agentTables = []string{
-	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
-	"port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
+	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "find", "grep", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
+	"ports", "port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 
 // HasTable reports whether a key at the top of a file is a table with the options of a command, or

@@ -74,6 +74,8 @@ func perform(ctx context.Context, o fsops.FS, dir string) []string {
 		}
 		walk, err := o.Walk(ctx, path, fsops.WalkOptions{MaxDepth: 9, MaxDirectories: 99, MaxEntries: 99})
 		tell("walk "+name, walk, err)
+		found, err := o.Search(ctx, path, fsops.SearchOptions{Pattern: ".", Before: 1, MaxMatches: 9, MaxFiles: 99, MaxDepth: 9, MaxLine: 9, Time: time.Minute})
+		tell("search "+name, found, err)
 	}
 	for _, name := range []string{"", "new", "file", "link", "out", "vault/x", ".git/config", ".codex", "fifo", "d", "no/such"} {
 		path := strings.TrimSuffix(dir+"/"+name, "/")

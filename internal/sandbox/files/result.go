@@ -28,7 +28,7 @@ type result struct {
 	path     string
 	entries  []fsops.DirEntry // of readDirectory
 	items    []walkItem
-	packed   []byte // of discover
+	packed   []byte // of discover and search
 	// truncated says that the walk is not complete.
 	truncated bool
 	size      int // of entries or items, as the bounds count it
@@ -54,7 +54,7 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 	default:
 		return false, nil, fmt.Errorf("status %d: %w", s, pack.ErrMalformed)
 	}
-	if s == statusMore && o != opReadDirectory && o != opWalk && o != opDiscover {
+	if s == statusMore && o != opReadDirectory && o != opWalk && o != opDiscover && o != opSearch {
 		return false, nil, fmt.Errorf("more than one packet: %w", pack.ErrMalformed)
 	}
 	d := newDecoder(body)
@@ -72,19 +72,25 @@ func (r *result) take(o op, s status, body []byte, fd *int) (last bool, told, er
 		d.Require(!r.truncated || s == statusDone)
 		err = r.takeItems(&d)
 	case opDiscover:
-		if len(r.packed)+len(body) > discovery.MaxPacked {
-			return false, nil, fmt.Errorf("a discovery of more than %d bytes", discovery.MaxPacked)
-		}
-		if free := cap(r.packed) - len(r.packed); free < len(body) {
-			r.packed = slices.Grow(r.packed, max(len(body), len(r.packed)))
-		}
-		r.packed = append(r.packed, body...)
-		return s == statusDone, nil, nil
+		return s == statusDone, nil, r.takePacked(body, discovery.MaxPacked)
+	case opSearch:
+		return s == statusDone, nil, r.takePacked(body, maxSearch)
 	}
 	if err == nil {
 		err = d.End()
 	}
 	return s == statusDone, nil, err
+}
+
+func (r *result) takePacked(body []byte, most int) error {
+	if len(r.packed)+len(body) > most {
+		return fmt.Errorf("a packed answer of more than %d bytes", most)
+	}
+	if free := cap(r.packed) - len(r.packed); free < len(body) {
+		r.packed = slices.Grow(r.packed, max(len(body), len(r.packed)))
+	}
+	r.packed = append(r.packed, body...)
+	return nil
 }
 
 func (r *result) takeEntries(d *decoder) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -150,6 +149,8 @@ func (s *server) answer(r *request) error {
 		err = a.walk(ctx, r)
 	case opDiscover:
 		err = a.discover(ctx, r.path)
+	case opSearch:
+		err = a.search(ctx, r)
 	case opRemove:
 		err = s.view.Remove(ctx, r.path, r.recursive, r.force, r.links)
 	case opCopy:
@@ -312,10 +313,7 @@ func (a *reply) discover(ctx context.Context, root string) error {
 	if len(packed) > discovery.MaxPacked {
 		return fsops.InvalidError{Text: fmt.Sprintf("what was found is larger than %d bytes", discovery.MaxPacked)}
 	}
-	for piece := range slices.Chunk(packed, maxPacket-answerHeader) {
-		a.room(len(piece))
-		a.packet = append(a.packet, piece...)
-	}
+	a.pieces(packed)
 	return nil
 }
 

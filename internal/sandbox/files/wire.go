@@ -33,6 +33,7 @@ import (
 //	readDirectory: path, details           more: entries ... done: entries
 //	walk: root, options                    more: items ... done: items, truncated
 //	discover: root                         more: bytes ... done: bytes, a packed discovery.Root
+//	search: root, options                  more: bytes ... done: bytes, a packed fsops.SearchResult
 //	(each of these)                        failed: call, path, errno or text
 //	(each of these)                        refused: text       an fsops.InvalidError
 //
@@ -54,8 +55,8 @@ const (
 	// maxPath is the longest path of a request, in bytes. It is more than PATH_MAX,
 	// and the kernel accepts no path that is longer than PATH_MAX.
 	maxPath = 8 << 10
-	// maxRequest is the largest request, which has two paths.
-	maxRequest = 2*maxPath + 64
+	// maxRequest is the largest request, which has a path and the patterns of a search.
+	maxRequest = 2*maxPath + maxSearchWords + 256
 	// maxText is the longest text of an error, in bytes. A path with its
 	// quotation marks and escapes fits.
 	maxText = 40 << 10
@@ -82,12 +83,15 @@ const (
 	opCopy
 	opRename
 	opDiscover
+	opSearch
 	opCancel
 	opPing
 )
 
 // cancellable reports whether the helper looks at a cancel while it works.
-func (o op) cancellable() bool { return o == opWalk || o == opDiscover || o == opRemove || o == opCopy }
+func (o op) cancellable() bool {
+	return o == opWalk || o == opDiscover || o == opSearch || o == opRemove || o == opCopy
+}
 
 // verb returns the Op of the fs.PathError for a request that the agent itself rejects.
 func (o op) verb() string {
@@ -100,6 +104,8 @@ func (o op) verb() string {
 		return "canonicalize"
 	case opWalk, opDiscover:
 		return "walk"
+	case opSearch:
+		return "search"
 	case opRemove:
 		return "remove"
 	case opCopy:
@@ -124,6 +130,8 @@ type request struct {
 	// force of remove, replace of rename.
 	force bool
 	walk  fsops.WalkOptions // Size is not sent
+	// search of search.
+	search fsops.SearchOptions
 }
 
 // append encodes r at the end of b.
@@ -160,6 +168,8 @@ func (r *request) append(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, r.walk.MaxEntries)
 		b = append(b, pack.Bool(r.walk.FollowDirectoryLinks), pack.Bool(r.walk.PruneHidden))
 		b = pack.AppendString(b, r.walk.AlsoNamed)
+	case opSearch:
+		b = appendSearch(b, &r.search)
 	}
 	return b
 }
@@ -194,6 +204,8 @@ func decodeRequest(packet []byte) (request, error) {
 		r.walk.MaxDepth, r.walk.MaxDirectories, r.walk.MaxEntries = d.Uint64(), d.Uint64(), d.Uint64()
 		r.walk.FollowDirectoryLinks, r.walk.PruneHidden = d.Bool(), d.Bool()
 		r.walk.AlsoNamed = d.String(maxPath)
+	case opSearch:
+		r.path, r.search = d.String(maxPath), d.search()
 	default:
 		d.Require(false)
 	}

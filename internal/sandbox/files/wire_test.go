@@ -30,6 +30,10 @@ var requests = []request{
 	{id: 10, op: opRename, path: "/a", to: "", force: true},
 	{id: 11, op: opDiscover, path: "/w"},
 	{id: 12, op: opCancel},
+	{id: 13, op: opSearch, path: "/w", search: fsops.SearchOptions{
+		Globs: slices.Repeat([]string{strings.Repeat("*", fsops.MaxSearchGlob)}, fsops.MaxSearchGlobs), Pattern: "\xff", Kind: "file",
+		Literal: true, Hidden: true, Before: 1, After: 2, MaxMatches: 3, MaxFileMatches: 4, MaxFiles: 5, MaxDepth: 6, MaxLine: 7, Time: 8,
+	}},
 	{id: 1<<32 - 1, op: opPing},
 }
 
@@ -141,6 +145,7 @@ func TestAnswersRefused(t *testing.T) {
 		{"a walk without its flag", opWalk, statusDone, nil},
 		{"a walk cut short in the middle", opWalk, statusMore, []byte{1}},
 		{"a walk with an odd item", opWalk, statusDone, []byte{0, kindError + 1, 0, 0, 0, 0}},
+		{"more of a search than there can be", opSearch, statusMore, make([]byte, maxSearch+1)},
 		{"a walk with an odd errno", opWalk, statusDone, []byte{0, kindError, 0, 0, 0, 0, 0, 0x10, 0, 0}},
 	}
 	for _, tt := range tests {

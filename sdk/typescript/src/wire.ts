@@ -39,6 +39,7 @@ export const Method = {
   fsCanonicalize: "fs/canonicalize",
   fsReadDirectory: "fs/readDirectory",
   fsWalk: "fs/walk",
+  fsSearch: "fs/search",
   fsRemove: "fs/remove",
   fsCopy: "fs/copy",
   fsRename: "fs/rename",
@@ -52,6 +53,10 @@ export const Method = {
   fsWatch: "fs/watch",
   fsUnwatch: "fs/unwatch",
   fsChanged: "fs/changed",
+  portList: "port/list",
+  portWatch: "port/watch",
+  portUnwatch: "port/unwatch",
+  portChanged: "port/changed",
   socketOpen: "socket/open",
   socketWrite: "socket/write",
   socketAck: "socket/ack",
@@ -77,6 +82,7 @@ export const FLAG_OF: { readonly [method: string]: keyof Capabilities } = {
   "network/policyRequest": "networkProxyLaunch",
   "network/policyDecision": "networkProxyLaunch",
   "fs/getMetadataMany": "fsMetadata",
+  "fs/search": "fsSearch",
   "fs/rename": "fsRename",
   "fs/applyPatch": "fsApplyPatch",
   "fs/writeBlock": "fileWriteStreaming",
@@ -85,6 +91,10 @@ export const FLAG_OF: { readonly [method: string]: keyof Capabilities } = {
   "fs/watch": "fsWatch",
   "fs/unwatch": "fsWatch",
   "fs/changed": "fsWatch",
+  "port/list": "ports",
+  "port/watch": "ports",
+  "port/unwatch": "ports",
+  "port/changed": "ports",
   "socket/open": "socketForward",
   "socket/write": "socketForward",
   "socket/ack": "socketForward",
@@ -123,6 +133,7 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "fs/canonicalize": "safe",
   "fs/readDirectory": "safe",
   "fs/walk": "safe",
+  "fs/search": "safe",
   "fs/remove": "never",
   "fs/copy": "never",
   "fs/rename": "never",
@@ -134,6 +145,9 @@ export const REPEAT_OF: { readonly [method: string]: Repeat } = {
   "fs/watchMissing": "reopen",
   "fs/watch": "reopen",
   "fs/unwatch": "reopen",
+  "port/list": "safe",
+  "port/watch": "reopen",
+  "port/unwatch": "reopen",
   "socket/open": "never",
   "socket/write": "same",
   "socket/ack": "safe",
@@ -168,6 +182,7 @@ export interface ClientRequests {
   "fs/canonicalize": { params: CanonicalizeParams; result: CanonicalizeResult };
   "fs/readDirectory": { params: ReadDirectoryParams; result: ReadDirectoryResult };
   "fs/walk": { params: WalkParams; result: WalkResult };
+  "fs/search": { params: SearchParams; result: SearchResult };
   "fs/remove": { params: RemoveParams; result: Empty };
   "fs/copy": { params: CopyParams; result: Empty };
   "fs/rename": { params: RenameParams; result: Empty };
@@ -179,6 +194,9 @@ export interface ClientRequests {
   "fs/watchMissing": { params: WatchMissingParams; result: WatchMissingResult };
   "fs/watch": { params: WatchParams; result: WatchResult };
   "fs/unwatch": { params: UnwatchParams; result: Empty };
+  "port/list": { params: PortListParams; result: PortListResult };
+  "port/watch": { params: PortWatchParams; result: PortListResult };
+  "port/unwatch": { params: UnwatchParams; result: Empty };
   "socket/open": { params: SocketOpenParams; result: Empty };
   "socket/write": { params: SocketWriteParams; result: SocketReceived };
   "socket/ack": { params: SocketReceivedParams; result: Empty };
@@ -211,6 +229,7 @@ export interface ServerNotifications {
   "http/request/bodyDelta": HTTPBodyDelta;
   "fs/missingChanged": MissingChangedNotification;
   "fs/changed": ChangedNotification;
+  "port/changed": PortChangedNotification;
   "socket/data": SocketData;
 }
 
@@ -465,6 +484,10 @@ export interface Capabilities {
   processBuiltins?: boolean;
   /** `socket/open` and the other methods of sockets. */
   socketForward?: boolean;
+  /** `fs/search`. */
+  fsSearch?: boolean;
+  /** `port/list`, `port/watch`, `port/unwatch` and `port/changed`. */
+  ports?: boolean;
   /** Questions about commands: `process/execApproval`. */
   subcommandApprovals?: boolean;
   /** Rules about HTTP requests in `domains` of a proxy. */
@@ -1739,6 +1762,96 @@ export interface WalkError {
   message: string;
 }
 
+export interface SearchParams {
+  /** A file or directory on the agent's machine. */
+  path: string;
+  /**
+   * Which names are looked at, each as a line of a .gitignore, with braces for alternatives. A glob
+   * without a slash is about names at every depth, one with a slash about paths below `path`. The
+   * last that matches decides; one that begins with `!` leaves names out. None, or null: all names.
+   */
+  globs?: string[] | null;
+  /**
+   * What is looked for in lines: a regular expression of RE2. null: only names are looked for.
+   */
+  pattern?: string | null;
+  /** The pattern is text, and no expression. Absent: false. */
+  literal?: boolean | null;
+  /** Upper and lower case are the same in lines. Absent: false. */
+  ignoreCase?: boolean | null;
+  /** Also names that begin with a dot. Absent: false. */
+  hidden?: boolean | null;
+  /** Also what a .gitignore names. Absent: false. */
+  noIgnore?: boolean | null;
+  /** The only kind that is listed without a pattern. null: all. */
+  kind?: FileKind | null;
+  /** How many lines before a match are given. Absent: 0. */
+  before?: number | null;
+  /** How many lines after a match are given. Absent: 0. */
+  after?: number | null;
+  /** Of lines, or of files without a pattern. Absent: 1000. */
+  maxMatches?: number | null;
+  /** Lines of one file. null: as many as `maxMatches` allows. */
+  maxFileMatches?: number | null;
+  /** Names that are looked at, directories among them. Absent: 100000. */
+  maxFiles?: number | null;
+  /** 0 looks only at what is in the directory. Absent: 256. */
+  maxDepth?: number | null;
+  /** How many bytes of a line are given: those around the match. Absent: 512. */
+  maxLineBytes?: number | null;
+  /** How long the search may take. Absent: 10000. */
+  timeoutMs?: number | null;
+  /** What the request may do. Without it the request is not confined. */
+  sandbox?: Sandbox | null;
+}
+
+/** What a file is. Links are not followed. */
+export type FileKind = "file" | "directory" | "symlink" | "other";
+
+export interface SearchResult {
+  /** What was found, sorted by path. */
+  files: SearchedFile[];
+  /** What could not be read. */
+  errors: WalkError[];
+  /**
+   * The bound that was reached, so that something is missing. size: the answer is full. line: of a
+   * line of more than 1 MiB only the first was searched. Absent: nothing is missing.
+   */
+  truncated?: "matches" | "files" | "depth" | "time" | "size" | "line";
+  /** How many files were searched. */
+  filesRead: number;
+  /** How many files were skipped, because their beginning has a zero byte. */
+  binaryFiles: number;
+}
+
+export interface SearchedFile {
+  /** A file or directory on the agent's machine. */
+  path: string;
+  /** What it is. */
+  kind: FileKind;
+  /** The lines that match, if there is a pattern. */
+  matches?: SearchMatch[];
+}
+
+export interface SearchMatch {
+  /** The number of the line, from 1. */
+  line: number;
+  /** The byte of the line where the first match begins, from 1. */
+  column: number;
+  /** How many bytes the match has. */
+  length: number;
+  /** The line, or of a long line a part with the match. What is not UTF-8 is U+FFFD. */
+  text: string;
+  /** The byte of the line where `text` begins, from 1. */
+  textColumn: number;
+  /** The line goes on after `text`. */
+  cut: boolean;
+  /** The lines before, without those that another match has. */
+  before?: string[];
+  /** The lines after, without those that are matches themselves. */
+  after?: string[];
+}
+
 export interface RemoveParams {
   /** A file or directory on the agent's machine. */
   path: string;
@@ -1919,6 +2032,53 @@ export interface PathRenamed {
   kind: "renamed";
   /** Where it was, with all below it. */
   from: string;
+}
+
+export interface PortListParams {
+  /**
+   * With it, only ports that a process in the sandbox can connect to are listed, without `pid` and
+   * `program`.
+   */
+  sandbox?: Sandbox | null;
+}
+
+export interface PortListResult {
+  /** At most 4096. */
+  ports: Port[];
+  /** There are more. Absent: false. */
+  truncated?: boolean;
+}
+
+export interface Port {
+  /** The port. */
+  port: number;
+  /** The IP address where it listens. 0.0.0.0 and :: are all addresses. */
+  address: string;
+  /** The user who has opened it. Absent: the agent does not see that. */
+  uid?: number;
+  /**
+   * The process, the one with the lowest number if several have it. Absent: the agent does not see
+   * that.
+   */
+  pid?: number;
+  /** The name of the program of that process. */
+  program?: string;
+}
+
+export interface PortWatchParams {
+  /** The client's choice, unique among the watches of ports of the connection. */
+  watchId: string;
+  /** As for `port/list`. */
+  sandbox?: Sandbox | null;
+}
+
+export interface PortChangedNotification {
+  /** The watch, by the id that the client has chosen. */
+  watchId: string;
+  /** Those that have opened. */
+  opened: Port[];
+  /** Those that have closed. */
+  closed: Port[];
 }
 
 export interface SocketOpenParams {

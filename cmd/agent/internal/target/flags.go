@@ -31,7 +31,7 @@ type Flags struct {
 	Context *string `env:"AGENT_CONTEXT" placeholder:"NAME" complete:"contexts" help:"Context that names the agent (see agent context). Default: the current context, unless --url, --registry or one of their variables is set. An empty name means no context."`
 	Config  string  `env:"AGENT_CONFIG" type:"path" placeholder:"FILE" help:"File with contexts and options. Default: execagent/config.toml in XDG_CONFIG_HOME or ~/.config."`
 
-	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"URL of the agent: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. If no agent is named and there are no contexts, exec and apply-patch work here."`
+	URL       string `env:"AGENT_URL" name:"url" placeholder:"URL" help:"URL of the agent: ws://HOST:PORT, HOST:PORT, wss:// or unix:///PATH. If no agent is named and there are no contexts, exec, apply-patch, find, grep and ports work here."`
 	TokenFile string `env:"AGENT_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the bearer token for --url."`
 	TLSFlags
 

@@ -41,6 +41,7 @@ FS_GET_METADATA_MANY: Final = "fs/getMetadataMany"
 FS_CANONICALIZE: Final = "fs/canonicalize"
 FS_READ_DIRECTORY: Final = "fs/readDirectory"
 FS_WALK: Final = "fs/walk"
+FS_SEARCH: Final = "fs/search"
 FS_REMOVE: Final = "fs/remove"
 FS_COPY: Final = "fs/copy"
 FS_RENAME: Final = "fs/rename"
@@ -54,6 +55,10 @@ FS_MISSING_CHANGED: Final = "fs/missingChanged"
 FS_WATCH: Final = "fs/watch"
 FS_UNWATCH: Final = "fs/unwatch"
 FS_CHANGED: Final = "fs/changed"
+PORT_LIST: Final = "port/list"
+PORT_WATCH: Final = "port/watch"
+PORT_UNWATCH: Final = "port/unwatch"
+PORT_CHANGED: Final = "port/changed"
 SOCKET_OPEN: Final = "socket/open"
 SOCKET_WRITE: Final = "socket/write"
 SOCKET_ACK: Final = "socket/ack"
@@ -90,6 +95,8 @@ HAS_FS_APPLY_PATCH: Final = "fsApplyPatch"
 HAS_NAMED_SESSIONS: Final = "namedSessions"
 HAS_PROCESS_BUILTINS: Final = "processBuiltins"
 HAS_SOCKET_FORWARD: Final = "socketForward"
+HAS_FS_SEARCH: Final = "fsSearch"
+HAS_PORTS: Final = "ports"
 HAS_SUBCOMMAND_APPROVALS: Final = "subcommandApprovals"
 HAS_NETWORK_REQUEST_RULES: Final = "networkRequestRules"
 HAS_SANDBOX_UNIX_SOCKETS: Final = "sandboxUnixSockets"
@@ -124,6 +131,7 @@ FLAG_OF: Final[dict[str, str]] = {
     "network/policyRequest": "networkProxyLaunch",
     "network/policyDecision": "networkProxyLaunch",
     "fs/getMetadataMany": "fsMetadata",
+    "fs/search": "fsSearch",
     "fs/rename": "fsRename",
     "fs/applyPatch": "fsApplyPatch",
     "fs/writeBlock": "fileWriteStreaming",
@@ -132,6 +140,10 @@ FLAG_OF: Final[dict[str, str]] = {
     "fs/watch": "fsWatch",
     "fs/unwatch": "fsWatch",
     "fs/changed": "fsWatch",
+    "port/list": "ports",
+    "port/watch": "ports",
+    "port/unwatch": "ports",
+    "port/changed": "ports",
     "socket/open": "socketForward",
     "socket/write": "socketForward",
     "socket/ack": "socketForward",
@@ -168,6 +180,7 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "fs/canonicalize": "safe",
     "fs/readDirectory": "safe",
     "fs/walk": "safe",
+    "fs/search": "safe",
     "fs/remove": "never",
     "fs/copy": "never",
     "fs/rename": "never",
@@ -179,6 +192,9 @@ REPEAT_OF: Final[dict[str, Literal["safe", "same", "never", "reopen"]]] = {
     "fs/watchMissing": "reopen",
     "fs/watch": "reopen",
     "fs/unwatch": "reopen",
+    "port/list": "safe",
+    "port/watch": "reopen",
+    "port/unwatch": "reopen",
     "socket/open": "never",
     "socket/write": "same",
     "socket/ack": "safe",
@@ -413,6 +429,10 @@ if TYPE_CHECKING:
         processBuiltins: NotRequired[bool]
         # `socket/open` and the other methods of sockets.
         socketForward: NotRequired[bool]
+        # `fs/search`.
+        fsSearch: NotRequired[bool]
+        # `port/list`, `port/watch`, `port/unwatch` and `port/changed`.
+        ports: NotRequired[bool]
         # Questions about commands: `process/execApproval`.
         subcommandApprovals: NotRequired[bool]
         # Rules about HTTP requests in `domains` of a proxy.
@@ -1503,6 +1523,87 @@ if TYPE_CHECKING:
         # Why it could not be read.
         message: str
 
+    class SearchParams(TypedDict):
+        # A file or directory on the agent's machine.
+        path: str
+        # Which names are looked at, each as a line of a .gitignore, with braces for alternatives. A
+        # glob without a slash is about names at every depth, one with a slash about paths below
+        # `path`. The last that matches decides; one that begins with `!` leaves names out. None, or
+        # null: all names.
+        globs: NotRequired[list[str] | None]
+        # What is looked for in lines: a regular expression of RE2. null: only names are looked for.
+        pattern: NotRequired[str | None]
+        # The pattern is text, and no expression. Absent: false.
+        literal: NotRequired[bool | None]
+        # Upper and lower case are the same in lines. Absent: false.
+        ignoreCase: NotRequired[bool | None]
+        # Also names that begin with a dot. Absent: false.
+        hidden: NotRequired[bool | None]
+        # Also what a .gitignore names. Absent: false.
+        noIgnore: NotRequired[bool | None]
+        # The only kind that is listed without a pattern. null: all.
+        kind: NotRequired[FileKind | None]
+        # How many lines before a match are given. Absent: 0.
+        before: NotRequired[int | None]
+        # How many lines after a match are given. Absent: 0.
+        after: NotRequired[int | None]
+        # Of lines, or of files without a pattern. Absent: 1000.
+        maxMatches: NotRequired[int | None]
+        # Lines of one file. null: as many as `maxMatches` allows.
+        maxFileMatches: NotRequired[int | None]
+        # Names that are looked at, directories among them. Absent: 100000.
+        maxFiles: NotRequired[int | None]
+        # 0 looks only at what is in the directory. Absent: 256.
+        maxDepth: NotRequired[int | None]
+        # How many bytes of a line are given: those around the match. Absent: 512.
+        maxLineBytes: NotRequired[int | None]
+        # How long the search may take. Absent: 10000.
+        timeoutMs: NotRequired[int | None]
+        # What the request may do. Without it the request is not confined.
+        sandbox: NotRequired[Sandbox | None]
+
+    # What a file is. Links are not followed.
+    FileKind: TypeAlias = Literal["file", "directory", "symlink", "other"]
+
+    class SearchResult(TypedDict):
+        # What was found, sorted by path.
+        files: list[SearchedFile]
+        # What could not be read.
+        errors: list[WalkError]
+        # The bound that was reached, so that something is missing. size: the answer is full. line:
+        # of a line of more than 1 MiB only the first was searched. Absent: nothing is missing.
+        truncated: NotRequired[Literal["matches", "files", "depth", "time", "size", "line"]]
+        # How many files were searched.
+        filesRead: int
+        # How many files were skipped, because their beginning has a zero byte.
+        binaryFiles: int
+
+    class SearchedFile(TypedDict):
+        # A file or directory on the agent's machine.
+        path: str
+        # What it is.
+        kind: FileKind
+        # The lines that match, if there is a pattern.
+        matches: NotRequired[list[SearchMatch]]
+
+    class SearchMatch(TypedDict):
+        # The number of the line, from 1.
+        line: int
+        # The byte of the line where the first match begins, from 1.
+        column: int
+        # How many bytes the match has.
+        length: int
+        # The line, or of a long line a part with the match. What is not UTF-8 is U+FFFD.
+        text: str
+        # The byte of the line where `text` begins, from 1.
+        textColumn: int
+        # The line goes on after `text`.
+        cut: bool
+        # The lines before, without those that another match has.
+        before: NotRequired[list[str]]
+        # The lines after, without those that are matches themselves.
+        after: NotRequired[list[str]]
+
     class RemoveParams(TypedDict):
         # A file or directory on the agent's machine.
         path: str
@@ -1667,6 +1768,44 @@ if TYPE_CHECKING:
             "from": str,
         },
     )
+
+    class PortListParams(TypedDict):
+        # With it, only ports that a process in the sandbox can connect to are listed, without `pid`
+        # and `program`.
+        sandbox: NotRequired[Sandbox | None]
+
+    class PortListResult(TypedDict):
+        # At most 4096.
+        ports: list[Port]
+        # There are more. Absent: false.
+        truncated: NotRequired[bool]
+
+    class Port(TypedDict):
+        # The port.
+        port: int
+        # The IP address where it listens. 0.0.0.0 and :: are all addresses.
+        address: str
+        # The user who has opened it. Absent: the agent does not see that.
+        uid: NotRequired[int]
+        # The process, the one with the lowest number if several have it. Absent: the agent does not
+        # see that.
+        pid: NotRequired[int]
+        # The name of the program of that process.
+        program: NotRequired[str]
+
+    class PortWatchParams(TypedDict):
+        # The client's choice, unique among the watches of ports of the connection.
+        watchId: str
+        # As for `port/list`.
+        sandbox: NotRequired[Sandbox | None]
+
+    class PortChangedNotification(TypedDict):
+        # The watch, by the id that the client has chosen.
+        watchId: str
+        # Those that have opened.
+        opened: list[Port]
+        # Those that have closed.
+        closed: list[Port]
 
     class SocketOpenParams(TypedDict):
         # The client's choice, unique among the sockets of the session.

@@ -1,0 +1,168 @@
+package fsops
+
+import (
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Bounds of the rules about paths of a search.
+const (
+	// MaxSearchGlob is the length of a glob, in bytes. A longer line of a .gitignore is no rule.
+	MaxSearchGlob = 512
+	// maxGlobChoices bounds the patterns without braces that all globs of a search stand for.
+	maxGlobChoices = 1024
+	// maxIgnoreBytes bounds the .gitignore files that apply to one directory, together.
+	maxIgnoreBytes = 1 << 20
+)
+
+// pathRule is a line of a .gitignore, or a glob of a search, which has the same form; gitignore(5).
+type pathRule struct {
+	pattern   string
+	negated   bool // it began with "!"
+	directory bool // it is about directories only
+	named     bool // it is about the name, at every depth, and not about the path
+	plain     bool // the pattern has no wildcard
+}
+
+// doublestar has no "]" at the beginning of a class, and git has braces nowhere.
+var (
+	classes = strings.NewReplacer(`\\`, `\\`, `\[`, `\[`, `[]`, `[\]`, `[!]`, `[!\]`, `[^]`, `[^\]`)
+	braces  = strings.NewReplacer(`\\`, `\\`, `\{`, `\{`, `\}`, `\}`, "{", `\{`, "}", `\}`)
+)
+
+// newPathRule reads a line. ok is false if it holds no rule.
+func newPathRule(line string) (r pathRule, ok bool) {
+	line, r.negated = strings.CutPrefix(line, "!")
+	line, r.directory = strings.CutSuffix(line, "/")
+	r.named = !strings.Contains(line, "/")
+	line = classes.Replace(strings.TrimPrefix(line, "/"))
+	// doublestar does not let three stars in a row match nothing, and has no other meaning for them.
+	for strings.Contains(line, "***") {
+		line = strings.ReplaceAll(line, "***", "**")
+	}
+	if strings.HasSuffix(line, "/**") {
+		line += "/*" // what is in the directory, and not the directory
+	}
+	if line == "" || len(line) > MaxSearchGlob || !doublestar.ValidatePattern(line) {
+		return pathRule{}, false
+	}
+	r.pattern, r.plain = line, !strings.ContainsAny(line, `*?[{\`)
+	return r, true
+}
+
+// matches reports whether the rule is about a path.
+func (r *pathRule) matches(path string, directory bool) bool {
+	if r.directory && !directory {
+		return false
+	}
+	if r.named {
+		path = path[strings.LastIndexByte(path, '/')+1:]
+	}
+	if r.plain {
+		return path == r.pattern
+	}
+	return doublestar.MatchUnvalidated(r.pattern, path)
+}
+
+// decide returns the last rule that is about path, or nil. It gives up when over says so.
+func decide(rules []pathRule, path string, directory bool, over func() bool) *pathRule {
+	for i := len(rules) - 1; i >= 0; i-- {
+		if i%32 == 31 && over() {
+			return nil
+		}
+		if rules[i].matches(path, directory) {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+// readIgnore returns the rules of a .gitignore. Braces mean nothing there.
+func readIgnore(text string) (rules []pathRule) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
+			line = line[:len(line)-1]
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if r, ok := newPathRule(braces.Replace(line)); ok {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// globs are the globs of a search. The last one that is about a path decides, as in a .gitignore, but a
+// path is taken by a glob, and left out by one with "!".
+type globs struct {
+	rules []pathRule
+	takes bool // some glob takes paths: others are left out
+}
+
+func newGlobs(patterns []string) (g globs, err error) {
+	choices := 0
+	for i, pattern := range patterns {
+		r, ok := newPathRule(pattern)
+		if !ok {
+			return globs{}, invalidf("globs: glob %d, %.64q, is malformed, or longer than %d bytes", i, pattern, MaxSearchGlob)
+		}
+		if choices += countChoices(r.pattern); choices > maxGlobChoices {
+			return globs{}, invalidf("globs: the braces stand for more than %d patterns", maxGlobChoices)
+		}
+		g.rules, g.takes = append(g.rules, r), g.takes || !r.negated
+	}
+	return g, nil
+}
+
+// countChoices returns how many patterns without braces a pattern stands for, or more.
+func countChoices(pattern string) int {
+	total, open := 1, []int{}
+	for i := 0; i < len(pattern) && total <= maxGlobChoices; i++ {
+		last := len(open) - 1
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case c == '{':
+			open = append(open, 1)
+		case c == ',' && last >= 0:
+			open[last]++
+		case c == '}' && last >= 0:
+			total *= open[last]
+			open = open[:last]
+		}
+	}
+	return total
+}
+
+// take reports whether a path is looked at.
+func (g *globs) take(path string, directory bool, over func() bool) bool {
+	if r := decide(g.rules, path, directory, over); r != nil {
+		return !r.negated
+	}
+	return !g.takes
+}
+
+// enter reports whether a directory is entered.
+func (g *globs) enter(path string, over func() bool) bool {
+	r := decide(g.rules, path, true, over)
+	return r == nil || !r.negated
+}
+
+// ignoreFile is a .gitignore: its rules, and how long the path of its directory is, with a slash.
+type ignoreFile struct {
+	rules []pathRule
+	below int
+}
+
+// ignored reports whether the innermost of files that has a rule about path ignores it.
+func ignored(files []ignoreFile, path string, directory bool, over func() bool) bool {
+	for i := len(files) - 1; i >= 0; i-- {
+		if r := decide(files[i].rules, path[files[i].below:], directory, over); r != nil {
+			return !r.negated
+		}
+	}
+	return false
+}
