@@ -345,7 +345,7 @@ func TestConnectorOnce(t *testing.T) {
 		if len(names) != 2 {
 			t.Fatalf("connected %d times, want 2", len(names))
 		}
-		want := `{"id":1,"method":"initialize","params":{"clientName":"codex-environment","resumeSessionId":null}}`
+		want := `{"id":1,"method":"initialize","params":{"clientName":"codex-environment","resumeSessionId":null,"errorData":true}}`
 		rig.Is(t, <-names, want, "the handshake")
 	})
 }
