@@ -40,15 +40,25 @@ func (p *Process) limitTime(limit time.Duration, expired func()) {
 	}
 }
 
-// endsWithin waits for the end of the process, and reports whether it came within d.
+// endsWithin waits for the end of the process and of what it has left behind, and reports whether it came
+// within d. Nothing tells when what a process has left behind ends, so then it waits for all of d.
 func (p *Process) endsWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return false
-	case <-p.done:
-	case <-p.ending:
+	for done := p.done; ; done = nil {
+		select {
+		case <-timer.C:
+			return done == nil && !p.leaves()
+		case <-p.ending:
+			return true
+		case <-done:
+			if !p.leaves() {
+				return true
+			}
+		}
 	}
-	return true
 }
+
+// leaves reports whether a process that has ended may have left others behind, in its group, session or
+// control group.
+func (p *Process) leaves() bool { return p.group.left() || p.cgroup != nil }

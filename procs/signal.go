@@ -125,6 +125,13 @@ func (g *group) held() bool {
 	return g.pidfd != nil
 }
 
+// left reports whether the group or its session may have members.
+func (g *group) left() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.gone
+}
+
 // abandon gives up the pidfd. The caller has killed all members.
 func (g *group) abandon() {
 	g.mu.Lock()
