@@ -20,11 +20,12 @@ import (
 )
 
 // snapshotKey returns a key that all requests with the same shell snapshot share. It is "" if the
-// request asks for no snapshot, is not a command of a login shell, or is one of another user. A command that waits for an
-// answer restores nothing, because its startup files must not run before the answer either.
+// request asks for no snapshot, is not a command of a login shell, or is one of another user or with limits, which its
+// startup files need too. A command that waits for an answer restores nothing, because its startup files must not run
+// before the answer either.
 func snapshotKey(p *protocol.StartParams, plan *approval.Plan) (string, error) {
 	asked := p.ShellSnapshot
-	if asked == nil || p.Builtin || p.RunAs != nil || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
+	if asked == nil || p.Builtin || p.RunAs != nil || p.Limits != nil || len(p.Argv) < 3 || p.Argv[0] != asked.Shell.Path || p.Argv[1] != "-lc" {
 		return "", nil
 	}
 	if shell := snapshot.Shell(asked.Shell); !shell.Known() {
