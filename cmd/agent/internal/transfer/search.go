@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -126,6 +127,19 @@ func (o *searchOutput) name(path string) string {
 	return path
 }
 
+// text returns a line as it is printed. A file could steer a terminal with control characters.
+func (o *searchOutput) text(line string) string {
+	if !o.Terminal {
+		return line
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, line)
+}
+
 // file prints a file. named: its name stands before each line.
 func (o *searchOutput) file(path string, file protocol.SearchedFile, named bool) {
 	switch {
@@ -161,7 +175,7 @@ func (o *searchOutput) match(path string, m *protocol.SearchMatch, named bool) {
 		if o.Numbers {
 			fmt.Fprint(o.w, number, mark)
 		}
-		fmt.Fprintln(o.w, text)
+		fmt.Fprintln(o.w, o.text(text))
 		o.last, o.line = path, number
 	}
 	for i, text := range m.Before {
