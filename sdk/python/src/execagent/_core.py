@@ -350,6 +350,8 @@ class Core:
                         last = error
                         if not retryable(error):
                             break
+                    except OSError as error:  # such as a token_command that cannot be started now
+                        last = error
                     else:
                         if self.state is State.RECOVERING and link.end is None:
                             self._install(link)

@@ -485,7 +485,7 @@ class _Stream:
                 if entry.kind == b"g":
                     yield _Entry(b"g", b"", b"", 0, 0, None, found)
                 else:
-                    records.update(found)
+                    records = found
                 continue
             entry = _with(entry, records)
             records = {}
@@ -527,14 +527,16 @@ def _parse(block: bytes) -> _Entry:
 
 def _parse_records(data: bytes) -> dict[str, bytes]:
     records: dict[str, bytes] = {}
-    while data:
-        size_text, blank, _ = data.partition(b" ")
-        if not blank or not size_text.isdigit() or len(size_text) > 8:
+    at = 0
+    while at < len(data):
+        blank = data.find(b" ", at, at + 9)
+        size_text = data[at : max(blank, at)]
+        if not size_text.isdigit():
             raise ProtocolError("the stream has a record that cannot be read")
-        size = int(size_text)
-        record, data = data[len(size_text) + 1 : size], data[size:]
+        record = data[blank + 1 : at + int(size_text)]
+        at += int(size_text)
         key, equals, value = record.partition(b"=")
-        if size <= len(size_text) + 1 or not equals or not value.endswith(b"\n"):
+        if not equals or not value.endswith(b"\n"):
             raise ProtocolError("the stream has a record that cannot be read")
         records[key.decode(errors="replace")] = value[:-1]
     return records

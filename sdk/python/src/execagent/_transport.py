@@ -6,6 +6,8 @@ A connection moves whole messages. What lies above cannot tell the kinds apart.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import socket
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _PING_EVERY = 30.0
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
 _MAX_FRAGMENTS = 4096
+_silent = logging.getLogger("execagent.websockets")
+_silent.setLevel(logging.WARNING)
 _FRAGMENT = 8 << 20  # characters; the reference accepts no frame above 16 MiB
 
 
@@ -142,18 +146,30 @@ class WebSocket:
         While the reader waits for its consumer, the socket is not read, so silence means nothing then.
         """
         from websockets.exceptions import ConnectionClosed
+        from websockets.protocol import State
 
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(_PING_EVERY)
-            if self._reading and loop.time() - self._heard >= _SILENCE:
-                self._ws.transport.abort()
-                return
-            try:
+
+        async def ping() -> None:
+            with contextlib.suppress(ConnectionClosed):
                 pong = await self._ws.ping()
-            except ConnectionClosed:
-                return
-            cast("asyncio.Future[float]", pong).add_done_callback(self._answered)
+                cast("asyncio.Future[float]", pong).add_done_callback(self._answered)
+
+        # A ping waits as long as nothing can be sent, and silence has to be noticed meanwhile.
+        sending = asyncio.create_task(ping())
+        try:
+            while True:
+                await asyncio.sleep(_PING_EVERY)
+                if self._reading and loop.time() - self._heard >= _SILENCE:
+                    self._ws.transport.abort()
+                    return
+                if sending.done():
+                    if self._ws.state is not State.OPEN:
+                        return
+                    sending = asyncio.create_task(ping())
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     def _answered(self, pong: asyncio.Future[float]) -> None:
         if not pong.cancelled() and pong.exception() is None:
@@ -226,6 +242,8 @@ async def dial(
         "write_limit": 1 << 20,
         "create_connection": Limited,
         "user_agent_header": None,
+        "logger": _silent,  # at DEBUG it writes every header, so the token too
+        "max_queue": 2,  # messages of up to max_size, behind one that waits for its consumer
     }
     try:
         if url.startswith("unix://"):
