@@ -109,7 +109,8 @@ export class Feed {
   }
 
   #add(data: Uint8Array): void {
-    this.#ahead.push({ id: this.#ids.shift() ?? this.#writer.nextId(), data, tried: false, fixed: false });
+    const kept = this.#ids.shift(); // the server has seen it, and takes no later one before it
+    this.#ahead.push({ id: kept ?? this.#writer.nextId(), data, tried: kept !== undefined, fixed: false });
   }
 
   /** Sends until at most so many writes are not taken. */
