@@ -149,7 +149,10 @@ func TestCopyInterrupted(t *testing.T) {
 			rig.Must(t, p.Process.Signal(tt.signal))
 			proxy.Pass()
 			rig.Is(t, ending(withoutWaits(stderr.String()), p.Exit(t)), ending("", tt.code), "%v, up %v", tt.signal, tt.up)
-			rig.Is(t, textOf(os.ReadFile(to)), "old", "%v, up %v: there is", tt.signal, tt.up)
+			// The rest may come before the program sees the signal.
+			if got := textOf(os.ReadFile(to)); got != "old" && got != string(large) {
+				t.Errorf("%v, up %v: there is %.50q", tt.signal, tt.up, got)
+			}
 			for _, dir := range []string{here, there} {
 				rig.Is(t, fmt.Sprint(rig.Value(filepath.Glob(dir+"/.*"))), "[]", "%v, up %v: left", tt.signal, tt.up)
 			}
