@@ -10,6 +10,16 @@ import (
 // existing dst is EEXIST. Between mounts the error is EXDEV. All errors are
 // those of rename(2).
 func (Host) Rename(_ context.Context, src, dst string, replace bool) error {
+	dir, from := splitPath(src)
+	if other, to := splitPath(dst); dir == other && from != "" && to != "" {
+		// Looked up twice, the directory could be two: somebody may put a link in its place in between.
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return pathError("rename", src, err)
+		}
+		defer unix.Close(fd)
+		return pathError("rename", src, renameAt(fd, from, fd, to, replace))
+	}
 	return pathError("rename", src, renameAt(unix.AT_FDCWD, src, unix.AT_FDCWD, dst, replace))
 }
 
