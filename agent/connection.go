@@ -34,8 +34,8 @@ type connection struct {
 	session *Session // set by initialize, which runs before all other requests, as audit
 	audit   *audit.ClientLog
 	handles fsops.Handles
-	watches watches
-	ports   portWatches
+	watches watches[*fileWatch]
+	ports   watches[*portWatch]
 	// policies are the policies of its file requests.
 	policies policies
 	// http has the connections to servers that its requests use, and those of nobody else.

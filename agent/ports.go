@@ -4,12 +4,10 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sockowner"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/rpc"
 )
 
 // portsOf says which ports a request may see: those that a socket with its sandbox could reach.
@@ -87,59 +85,14 @@ func (c *connection) listPorts(ctx context.Context, p protocol.PortListParams) (
 	return &protocol.PortListResult{Ports: see.list(ctx, seen), Truncated: more}, nil
 }
 
-// portWatches holds the watches of ports of a connection, by their ids. The zero value is ready for use.
-type portWatches struct {
-	mu   sync.Mutex // guards what follows
-	byID map[string]*portWatch
-}
-
-// portWatch is one watch, and the goroutine that notifies its client.
+// portWatch is one watch of ports.
 type portWatch struct {
+	*teller
 	id    string
 	see   portsOf
-	peer  *rpc.Peer
 	watch *sockowner.Watch
 	seen  *sockowner.Seen // the client knows
 	known []protocol.Port
-
-	ctx  context.Context // ends with the watch
-	stop context.CancelFunc
-
-	mu      sync.Mutex // guards over, so that no notification starts afterwards
-	over    bool
-	telling sync.WaitGroup
-}
-
-func (w *portWatches) add(p *portWatch) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, taken := w.byID[p.id]; taken {
-		return protocol.InvalidRequest("watchId already exists: %s", p.id)
-	}
-	if len(w.byID) == protocol.MaxPortWatches {
-		return protocol.InvalidRequest("watchId: a connection has at most %d watches of ports", protocol.MaxPortWatches)
-	}
-	if w.byID == nil {
-		w.byID = map[string]*portWatch{}
-	}
-	w.byID[p.id] = p
-	return nil
-}
-
-// remove frees an id and returns its watch, or nil.
-func (w *portWatches) remove(id string) *portWatch {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	watch := w.byID[id]
-	delete(w.byID, id)
-	return watch
-}
-
-// end ends all watches. None is made any more.
-func (w *portWatches) end() {
-	for _, watch := range w.byID {
-		watch.end()
-	}
 }
 
 // watchPortsResult lets the notifications of a watch come after the answer.
@@ -148,30 +101,23 @@ type watchPortsResult struct {
 	watch *portWatch
 }
 
-func (r *watchPortsResult) Sent() {
-	w := r.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.telling.Go(w.tell)
-	}
-}
+func (r *watchPortsResult) Sent() { r.watch.begin(r.watch.tell) }
 
 func (c *connection) watchPorts(ctx context.Context, p protocol.PortWatchParams) (*watchPortsResult, error) {
 	see, err := c.portsOf(p.Sandbox)
 	if err != nil {
 		return nil, err
 	}
-	w := &portWatch{id: p.WatchID, see: see, peer: c.peer, watch: &c.agent.ports}
-	if w.seen, err = w.watch.Begin(); err != nil {
+	if err := c.ports.reserve(p.WatchID, protocol.MaxPortWatches, "watches of ports"); err != nil {
 		return nil, err
 	}
-	if err := c.ports.add(w); err != nil {
-		w.watch.End()
+	seen, err := c.agent.ports.Begin()
+	if err != nil {
+		c.ports.remove(p.WatchID)
 		return nil, err
 	}
-	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.known = see.list(ctx, w.seen.Listeners)
+	w := &portWatch{newTeller(c.peer), p.WatchID, see, &c.agent.ports, seen, see.list(ctx, seen.Listeners)}
+	c.ports.set(p.WatchID, w)
 	return &watchPortsResult{protocol.PortListResult{Ports: w.known, Truncated: w.seen.More}, w}, nil
 }
 
@@ -219,10 +165,6 @@ func without(ports, others []protocol.Port) []protocol.Port {
 
 // end ends the watch and waits for its goroutines.
 func (w *portWatch) end() {
-	w.mu.Lock()
-	w.over = true
-	w.mu.Unlock()
-	w.stop()
-	w.telling.Wait()
+	w.quit()
 	w.watch.End()
 }

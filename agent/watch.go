@@ -11,44 +11,45 @@ import (
 	"github.com/execagent/execagent/rpc"
 )
 
-// watches holds the watches that fs/watch made for a connection, by their ids. The zero value is
-// ready for use.
-type watches struct {
+// watches holds the watches of one kind that a connection has, by their ids. The zero value is ready
+// for use.
+type watches[W interface{ end() }] struct {
 	mu   sync.Mutex // guards what follows
-	byID map[string]*fileWatch
+	byID map[string]W
 }
 
-// reserve takes an id for a new watch.
-func (w *watches) reserve(id string) error {
+// reserve takes an id for a new watch. A connection has at most so many of this kind.
+func (w *watches[W]) reserve(id string, most int, kind string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, taken := w.byID[id]; taken {
 		return protocol.InvalidRequest("watchId already exists: %s", id)
 	}
-	if len(w.byID) == protocol.MaxWatches {
-		return protocol.InvalidRequest("watchId: a connection has at most %d watches", protocol.MaxWatches)
+	if len(w.byID) == most {
+		return protocol.InvalidRequest("watchId: a connection has at most %d %s", most, kind)
 	}
 	if w.byID == nil {
-		w.byID = map[string]*fileWatch{}
+		w.byID = map[string]W{}
 	}
-	w.byID[id] = nil
+	var none W
+	w.byID[id] = none
 	return nil
 }
 
-func (w *watches) count() int {
+func (w *watches[W]) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.byID)
 }
 
-func (w *watches) set(id string, watch *fileWatch) {
+func (w *watches[W]) set(id string, watch W) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.byID[id] = watch
 }
 
 // remove frees an id and returns its watch, or nil.
-func (w *watches) remove(id string) *fileWatch {
+func (w *watches[W]) remove(id string) W {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	watch := w.byID[id]
@@ -57,32 +58,52 @@ func (w *watches) remove(id string) *fileWatch {
 }
 
 // end ends all watches. None is made any more.
-func (w *watches) end() {
+func (w *watches[W]) end() {
 	for _, watch := range w.byID {
 		watch.end()
 	}
 }
 
-// fileWatch is one watch, and the goroutine that notifies its client.
-type fileWatch struct {
-	id    string
-	watch *fswatch.Watch
-	peer  *rpc.Peer
-	ctx   context.Context // ends with the watch
-	stop  context.CancelFunc
+// teller is the goroutine that notifies the client of a watch.
+type teller struct {
+	peer *rpc.Peer
+	ctx  context.Context // ends with the watch
+	stop context.CancelFunc
 
 	mu      sync.Mutex // guards over, so that no notification starts afterwards
 	over    bool
 	telling sync.WaitGroup
 }
 
-// begin starts to tell the client of changes.
-func (w *fileWatch) begin() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.telling.Go(w.tell)
+func newTeller(peer *rpc.Peer) *teller {
+	t := &teller{peer: peer}
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	return t
+}
+
+// begin starts the goroutine, unless the watch has ended.
+func (t *teller) begin(tell func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.telling.Go(tell)
 	}
+}
+
+// quit ends the goroutine and waits for it.
+func (t *teller) quit() {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	t.stop()
+	t.telling.Wait()
+}
+
+// fileWatch is one watch of files.
+type fileWatch struct {
+	*teller
+	id    string
+	watch *fswatch.Watch
 }
 
 // tell sends what has changed. While a client does not read, changes wait and are merged.
@@ -113,12 +134,8 @@ var changeKinds = map[fswatch.Kind]protocol.ChangeKind{
 
 // end ends the watch and waits for its goroutines.
 func (w *fileWatch) end() {
-	w.mu.Lock()
-	w.over = true
-	w.mu.Unlock()
-	w.stop()
+	w.quit()
 	w.watch.Close()
-	w.telling.Wait()
 }
 
 // watchFilesResult lets the notifications of a watch come after the answer.
@@ -127,7 +144,7 @@ type watchFilesResult struct {
 	watch *fileWatch
 }
 
-func (r *watchFilesResult) Sent() { r.watch.begin() }
+func (r *watchFilesResult) Sent() { r.watch.begin(r.watch.tell) }
 
 func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*watchFilesResult, error) {
 	files, asked, err := c.file(ctx, p.Path, p.Sandbox)
@@ -145,7 +162,7 @@ func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*w
 	if files != fsops.FS(fsops.Host{}) {
 		options.Shown = func(path string, directory bool) bool { return files.Watchable(path, directory) == nil }
 	}
-	if err := c.watches.reserve(p.WatchID); err != nil {
+	if err := c.watches.reserve(p.WatchID, protocol.MaxWatches, "watches"); err != nil {
 		return nil, err
 	}
 	watch, err := c.agent.watcher.Watch(ctx, options)
@@ -156,8 +173,7 @@ func (c *connection) watchFiles(ctx context.Context, p protocol.WatchParams) (*w
 		}
 		return nil, err
 	}
-	w := &fileWatch{id: p.WatchID, watch: watch, peer: c.peer}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	w := &fileWatch{newTeller(c.peer), p.WatchID, watch}
 	c.watches.set(p.WatchID, w)
 	return &watchFilesResult{protocol.WatchResult{Path: protocol.NewPathURI(root)}, w}, nil
 }
