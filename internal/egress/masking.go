@@ -66,14 +66,20 @@ func (t *trust) get() (*intercept.Authority, string, error) {
 			return nil, "", err
 		}
 	}
-	if err := t.makeFolderLocked(); err != nil {
-		return nil, "", err
+	want := t.authority.Bundle()
+	for try := 1; ; try++ {
+		if err := t.makeFolderLocked(); err != nil {
+			return nil, "", err
+		}
+		path := filepath.Join(t.path, trustFile)
+		if t.has(want) {
+			return t.authority, path, nil
+		}
+		// Until the folder has the file, another agent that had locked the one before can remove it.
+		if err := t.write(want); err == nil || t.inPlace() || try == maxTrustTries {
+			return t.authority, path, err
+		}
 	}
-	path, want := filepath.Join(t.path, trustFile), t.authority.Bundle()
-	if t.has(want) {
-		return t.authority, path, nil
-	}
-	return t.authority, path, t.write(want)
 }
 
 // folder returns the path of the folder, which it makes at the first call; "" if it cannot.
@@ -100,25 +106,33 @@ func (t *trust) makeFolderLocked() (err error) {
 		}
 	}
 	if err = t.failed; err == nil {
-		t.lock, err = lockFolder(t.path)
+		err = t.openLocked()
 	}
 	// Another agent can be faster, and take a new folder for that of a killed agent.
 	for try := 0; err != nil && t.failed == nil && try < maxTrustTries; try++ {
 		_ = os.Remove(t.path) // a link, or an empty folder; Mkdir fails if there is still something
 		if err = os.Mkdir(t.path, 0o700); err == nil {
-			t.lock, err = lockFolder(t.path)
+			err = t.openLocked()
 		}
-	}
-	if err == nil {
-		t.dir, err = os.OpenRoot(t.path)
-	}
-	if err == nil {
-		err = t.dir.Chmod(".", 0o755)
 	}
 	if err != nil {
 		return fmt.Errorf("a place for the certificate of the proxies: %w", err)
 	}
 	return nil
+}
+
+// openLocked locks the folder, and opens it. If it fails, it leaves nothing open.
+func (t *trust) openLocked() (err error) {
+	if t.lock, err = lockFolder(t.path); err != nil {
+		return err
+	}
+	if t.dir, err = os.OpenRoot(t.path); err == nil {
+		err = t.dir.Chmod(".", 0o755)
+	}
+	if err != nil {
+		_ = t.leaveLocked() // the first error counts
+	}
+	return err
 }
 
 // leaveLocked closes the folder.
@@ -206,16 +220,19 @@ const (
 )
 
 // newTrustFolder makes the folder, where commands write seldom if there is such a place, and returns
-// its path, which has no links.
+// its path, which has no links. The links of the parent are resolved first, because another agent can
+// take the new folder for that of a killed agent, and remove it at once.
 func newTrustFolder() (path string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
 		if !filepath.IsAbs(parent) {
 			continue
 		}
-		if path, err = os.MkdirTemp(parent, trustPrefix); err != nil {
+		if parent, err = filepath.EvalSymlinks(parent); err != nil {
 			continue
 		}
-		return filepath.EvalSymlinks(path)
+		if path, err = os.MkdirTemp(parent, trustPrefix); err == nil {
+			return path, nil
+		}
 	}
 	return "", err
 }

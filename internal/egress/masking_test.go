@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,17 @@ func TestTrustFileChanged(t *testing.T) {
 	rig.Must(t, second.close())
 	rig.Is[error](t, rig.Err(os.Stat(second.path)), os.ErrNotExist, "the folder of an agent that has ended")
 	defer trusted.close()
+	var hurried sync.WaitGroup // each takes new folders of the others for those of killed agents
+	for range 8 {
+		hurried.Go(func() {
+			for range 100 {
+				one := trust{authority: authority}
+				_, _, err := one.get()
+				rig.Check(t, err, one.close())
+			}
+		})
+	}
+	hurried.Wait()
 	other := filepath.Join(t.TempDir(), "other")
 	rig.Must(t, os.WriteFile(other, []byte("theirs"), 0o600))
 	for _, tt := range []struct {
