@@ -149,6 +149,7 @@ func TestExecAgentGone(t *testing.T) {
 	p := connect(t, exec.Command(rig.Agent(t), "exec", "--url", "ws://"+address, "--", "sh", "-c", "echo ready; sleep 300"))
 	p.line(t)
 	first.Kill(t)
+	rig.Silent(t, "tcp", address)
 	listen()
 	rig.Is(t, p.Exit(t), 125, "exit code")
 	has(t, p.Printed.String(), "agent: the agent was restarted or has given up the session, so the commands of the session are gone\n")

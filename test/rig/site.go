@@ -189,9 +189,22 @@ func (s *Site) Run(t T, environment string, command ...string) string {
 	return string(out)
 }
 
+// Silent waits until nobody listens at an address. A child that a killed program had just forked may
+// hold its listener for a moment.
+func Silent(t T, network, address string) {
+	t.Helper()
+	Until(t, "nobody listens at "+address, func() bool {
+		conn, err := net.Dial(network, address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, unix.ECONNREFUSED)
+	})
+}
+
 // FreeAddress returns a local address on which nothing listens. Until the test ends, the kernel
 // gives its port, to listen or to connect, only to programs that name the port. So a program of the
-// test can listen there, end and listen there again.
+// test can listen there, end and, when the address is [Silent], listen there again.
 func FreeAddress(t T) string {
 	t.Helper()
 	// A socket that is bound and does not listen reserves the port. Connections are refused
