@@ -113,18 +113,27 @@ sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on 
 # The tests of the clients start these programs.
 SDKTEST = EXECAGENT_AGENT=$(abspath $(BIN))/agent EXECAGENT_REGISTRY=$(abspath $(BIN))/registry
 
-# Where what the tests of the client for Python need is installed.
-VENV = $(abspath $(BIN))/venv
+# What the tests of the clients need is fetched once: VENV/ready and npm's list of what it has installed are
+# newer than what asks for it.
+VENV    = $(abspath $(BIN))/venv
+MODULES = sdk/typescript/node_modules/.package-lock.json
 
-.PHONY: sdk-python sdk-typescript
-sdk-python: build
+.PHONY: fetch
+fetch: $(VENV)/ready $(MODULES) ## fetch what the tests of the clients need (pip, npm)
+$(VENV)/ready: sdk/python/pyproject.toml
 	python3 -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -q --upgrade pip
 	cd sdk/python && $(VENV)/bin/pip install -q -e . --group dev
+	touch $@
+$(MODULES): sdk/typescript/package-lock.json
+	cd sdk/typescript && npm ci --no-audit --no-fund
+	touch $@
+
+.PHONY: sdk-python sdk-typescript
+sdk-python: build $(VENV)/ready
 	cd sdk/python && $(VENV)/bin/ruff check -q && $(VENV)/bin/ruff format -q --check && $(VENV)/bin/mypy
 	cd sdk/python && $(SDKTEST) $(VENV)/bin/python -m pytest -q
-sdk-typescript: build
-	cd sdk/typescript && npm ci --no-audit --no-fund
+sdk-typescript: build $(MODULES)
 	cd sdk/typescript && $(SDKTEST) npm test
 
 .PHONY: test-tools
