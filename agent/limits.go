@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -95,7 +96,7 @@ func (l *launch) checkUser() error {
 }
 
 // runAs sets the user of a process, and the variables that a login would set. Those that the request
-// names stay.
+// names stay. What the process inherits of the agent's variables is the matter of [environ].
 func runAs(p *protocol.StartParams, spec *procs.Spec) error {
 	if p.RunAs == nil {
 		return nil
@@ -108,17 +109,10 @@ func runAs(p *protocol.StartParams, spec *procs.Spec) error {
 		return withKind(userUnavailable, protocol.InvalidParams("runAs.%v", err))
 	}
 	spec.User = &procs.User{UID: account.UID, GID: account.GID, Groups: account.Groups}
-	if account.Shell != "" {
-		spec.LoginShell = account.Shell
-	}
-	home, name := account.Home, account.Name
-	if home == "" {
-		home = "/"
-	}
-	if name == "" {
-		name = fmt.Sprint(account.UID)
-	}
-	for _, v := range [][2]string{{"HOME", home}, {"USER", name}, {"LOGNAME", name}} {
+	name := cmp.Or(account.Name, fmt.Sprint(account.UID))
+	for _, v := range [][2]string{
+		{"HOME", cmp.Or(account.Home, "/")}, {"USER", name}, {"LOGNAME", name}, {"SHELL", cmp.Or(account.Shell, "/bin/sh")}, // passwd(5)
+	} {
 		_, given := p.Env[v[0]]
 		if !given && p.EnvPolicy != nil {
 			_, given = p.EnvPolicy.Set[v[0]]
