@@ -3,12 +3,16 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/execagent/execagent/internal/hostenv"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -70,6 +74,26 @@ func (l *launch) limit(context.Context) error {
 
 func notHeld(member string, err error, otherwise string) error {
 	return withKind(limitUnavailable, protocol.InvalidParams("limits.%s: this agent cannot hold it, because %v (agent doctor says more), and %s", member, err, otherwise))
+}
+
+// checkRlimits refuses rlimits that the process could lift. Nothing confines it, so it keeps the capabilities of
+// the agent, if it does not run as another user.
+func (l *launch) checkRlimits() error {
+	if l.spec.User != nil && l.uid() != 0 {
+		return nil
+	}
+	if l.rlimits.Processes > 0 {
+		admin, err := linux.Capable(unix.CAP_SYS_ADMIN)
+		if err != nil || admin {
+			return notHeld("processes", cmp.Or(err, errors.New("it has CAP_SYS_ADMIN")), "an rlimit does not hold whoever has that")
+		}
+	}
+	if l.rlimits.FileSize > 0 {
+		if err := linux.CheckRlimits(); err != nil {
+			return notHeld("fileSizeBytes", err, "a control group does not count the size of files")
+		}
+	}
+	return nil
 }
 
 // uid is the user that the process will run as.
