@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/hostenv"
 	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/confine"
@@ -117,6 +118,16 @@ func (l *launch) checkUser() error {
 		return errConfinedUser
 	}
 	return nil
+}
+
+// runsAs reports whether some request can have a process of another user: whether this host lets the agent start
+// one, and the operator lets a process be neither confined nor judged.
+func (a *Agent) runsAs() bool {
+	if a.cfg.SandboxCeiling != nil || a.cfg.RequireSandbox || a.cfg.RequireNetworkEnforcement {
+		return false
+	}
+	rules := a.rules.Policy()
+	return (rules == nil || rules.Enforce != execpolicy.InTree) && linux.BecomesUsers()
 }
 
 // runAs sets the user of a process, and the variables that a login would set. Those that the request
