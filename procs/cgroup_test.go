@@ -223,7 +223,7 @@ func cgroupEnable(t rig.T) {
 	name := os.Args[3]
 	base, err := makeBase(dir)
 	rig.Must(t, err)
-	c := &Cgroups{dir: dir, base: base, enabled: map[string]error{}}
+	c := &Cgroups{dir: dir, base: base, enabled: map[string]bool{}}
 	rig.Must(t, c.enable([]string{name}))
 	group, err := c.New()
 	rig.Must(t, err)
@@ -400,9 +400,23 @@ func cgroupStrangers(t rig.T) {
 	stranger := rig.Value(exec.Command("sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!").Output()) // its parent is gone
 	base, err := makeBase(dir)
 	rig.Must(t, err)
-	c := &Cgroups{dir: dir, base: base, enabled: map[string]error{}}
+	c := &Cgroups{dir: dir, base: base, enabled: map[string]bool{}}
 	fmt.Println(c.enable([]string{name}))
 	rig.Must(t, errors.Join(c.Close(), syscall.Kill(rig.Value(strconv.Atoi(strings.TrimSpace(string(stranger)))), syscall.SIGKILL)))
+}
+
+// TestCgroupEnableAgain: a controller that was refused because of a stranger is enabled when that is gone.
+func TestCgroupEnableAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() // in the form of a group that has init
+	rig.Must(t, os.MkdirAll(dir+"/base/agent", 0o700))
+	for file, text := range map[string]string{"controllers": "pids", "type": "domain", "procs": "1", "subtree_control": ""} {
+		rig.Must(t, errors.Join(os.WriteFile(dir+"/cgroup."+file, []byte(text), 0o600), os.WriteFile(dir+"/base/cgroup."+file, nil, 0o600)))
+	}
+	c := &Cgroups{dir: dir, base: rig.Value(os.Open(dir + "/base")), enabled: map[string]bool{}}
+	rig.Says(t, c.Enable("pids"), "other processes in the agent's group", "with a stranger")
+	rig.Must(t, os.WriteFile(dir+"/cgroup.procs", nil, 0o600))
+	rig.Check(t, c.Enable("pids"))
 }
 
 // TestCgroupClose: a group is removed when it is empty, and not before. Closing
