@@ -62,8 +62,7 @@ func (b *bound) grow(n int) {
 		return
 	}
 	to := min(b.size, max(need, 2*cap(b.tail), minTail))
-	if more := to - cap(b.tail); !b.room(more) {
-		b.room(-more)
+	if !b.room(to - cap(b.tail)) {
 		b.size = cap(b.tail)
 		return
 	}
