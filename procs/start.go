@@ -62,8 +62,10 @@ func Start(spec Spec) (*Process, error) {
 	if spec.Freed != nil {
 		p.free = sync.OnceFunc(spec.Freed)
 	}
-	// A client that comes back finds the head and the tail of both streams.
-	p.log.retain = max(cmp.Or(p.log.retain, DefaultRetainBytes), 2*int64(spec.MaxOutput))
+	if p.log.retain <= 0 {
+		// A client that comes back finds the head and the tail of both streams.
+		p.log.retain = max(DefaultRetainBytes, 2*int64(spec.MaxOutput))
+	}
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
 		stage.Close()
 		return nil, err
@@ -99,7 +101,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	for _, s := range p.streams {
-		s.bound = newBound(spec.MaxOutput, p.log.hold)
+		s.bound = newBound(spec.MaxOutput, p.log.retain/2, p.log.hold)
 	}
 	p.leash = newLeash(stage)
 	// A lingering stage is not guarded, because the guard would kill it before
