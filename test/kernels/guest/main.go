@@ -1,6 +1,6 @@
 // Command guest is /init of the virtual machines of package kernels. It makes the
 // machine look like an ordinary host, takes away what its environment says, lets
-// the agent diagnose the rest, has control groups hold limits, makes the attempts and the connections of
+// the agent diagnose the rest, has limits held, makes the attempts and the connections of
 // netbench, and powers the machine off. It prints to the serial console.
 package main
 
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -32,7 +33,7 @@ func main() {
 		}
 		return
 	}
-	if len(os.Args) == 2 && exceeders[os.Args[1]] != nil {
+	if len(os.Args) > 1 && exceeders[os.Args[1]] != nil {
 		exceeders[os.Args[1]]()
 		return
 	}
@@ -141,28 +142,32 @@ func attempt() string {
 	return fmt.Sprint(tests.ProcessState.ExitCode())
 }
 
-// limited has the agent run this program with limits that control groups hold, and returns what was not held.
+// limited has the agent run this program with limits, and returns what was not held.
 func limited() error {
 	for _, l := range []struct {
-		limit, value string // exceeders has the limit
-		code         int
-		says         string
+		command string // its last word is of exceeders
+		code    int
+		says    string
 	}{
-		{"memory", "64m", 128 + int(unix.SIGKILL), "(limits.memoryBytes), so a process was ended"},
-		{"cpus", "0.2", 0, "throttled"},
-		{"pids", "60", 0, "refused"},
+		{"agent exec --memory 64m -- init memory", 128 + int(unix.SIGKILL), "(limits.memoryBytes), so a process was ended"},
+		{"agent exec --cpus 0.2 -- init cpus", 0, "throttled"},
+		{"agent exec --pids 60 -- init pids", 0, "refused"},
+		{"agent exec --file-size 4k -- init file-size", 0, "lifting it: operation not permitted"}, // root has all capabilities here
+		{"init no-setpcap agent exec --file-size 4k -- init file-size", 125, "limits.fileSizeBytes: "},
 	} {
-		cmd := exec.Command(programs+"/agent", "exec", "--"+l.limit, l.value, "--", programs+"/init", l.limit)
-		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/root"}
+		words := strings.Fields(l.command)
+		cmd := exec.Command(programs+"/"+words[0], words[1:]...)
+		cmd.Env = []string{"PATH=" + programs, "HOME=/root"}
 		said, _ := cmd.CombinedOutput() // the exit code has the result
 		if code := cmd.ProcessState.ExitCode(); code != l.code || !bytes.Contains(said, []byte(l.says)) {
-			return fmt.Errorf("agent exec --%s %s: exit code %d, want %d and %q: %s", l.limit, l.value, code, l.code, l.says, said)
+			return fmt.Errorf("%s: exit code %d, want %d and %q: %s", l.command, code, l.code, l.says, said)
 		}
 	}
 	return nil
 }
 
-// exceeders exceed a limit, and print that it holds.
+// exceeders exceed a limit, and print that it holds. no-setpcap executes a program that may not change its bounding
+// set.
 var exceeders = map[string]func(){
 	"memory": func() { // it is killed
 		var all [][]byte
@@ -194,6 +199,18 @@ var exceeders = map[string]func(){
 			}
 		}
 		fmt.Println("not held")
+	},
+	"file-size": func() {
+		none := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+		fmt.Println("lifting it:", unix.Setrlimit(unix.RLIMIT_FSIZE, &none))
+	},
+	"no-setpcap": func() {
+		runtime.LockOSThread()
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SETPCAP, 0, 0, 0)
+		if err == nil {
+			err = syscall.Exec(programs+"/"+os.Args[2], os.Args[2:], os.Environ())
+		}
+		fmt.Println(err)
 	},
 	"wait": func() { time.Sleep(time.Hour) },
 }
