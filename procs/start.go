@@ -178,6 +178,36 @@ func (u *User) explain(err error) error {
 	return err
 }
 
+// checkDir returns EACCES if the user, who is not the one of this process, may not enter a directory. It looks only
+// at the permission bits, because an error is explained and nothing is decided. It may be called on nil.
+func (u *User) checkDir(dir string) error {
+	if u == nil || u.UID == 0 {
+		return nil
+	}
+	at, err := filepath.EvalSymlinks(dir)
+	for err == nil {
+		var st unix.Stat_t
+		if err = unix.Stat(at, &st); err != nil {
+			break
+		}
+		search := st.Mode & 0o1
+		switch {
+		case st.Uid == u.UID:
+			search = st.Mode & 0o100
+		case st.Gid == u.GID || slices.Contains(u.Groups, st.Gid):
+			search = st.Mode & 0o10
+		}
+		if search == 0 {
+			return syscall.EACCES
+		}
+		if at == "/" {
+			return nil
+		}
+		at = filepath.Dir(at)
+	}
+	return nil // the program is the more likely reason
+}
+
 // maxBusy is the longest single wait for a program that is open for writing.
 const maxBusy = 256 * time.Millisecond
 
@@ -270,7 +300,11 @@ func (s *Spec) explain(path string, err error) error {
 	if path == ownProgram {
 		return atStep("starting "+path+" as a tool", errno)
 	}
-	if derr := linux.CheckDir(s.Dir); derr != nil {
+	derr := linux.CheckDir(s.Dir)
+	if derr == nil && errno == syscall.EACCES {
+		derr = s.User.checkDir(s.Dir)
+	}
+	if derr != nil {
 		return &fs.PathError{Op: "chdir", Path: s.Dir, Err: derr}
 	}
 	return &fs.PathError{Op: "exec", Path: path, Err: errno}
