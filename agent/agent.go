@@ -76,7 +76,8 @@ type Config struct {
 	// as any other detached session. If false, such a session ends at once.
 	KeepRevoked bool
 	// RetainBytes of output are kept for each process, RetainTotalBytes for all
-	// together; 0 means 1 MiB and 256 MiB.
+	// together; 0 means 1 MiB and 256 MiB. A request that bounds its output can
+	// have more than that 1 MiB, and no more than RetainBytes if that is not 0.
 	RetainBytes, RetainTotalBytes int64
 	// ContentBytes bounds, over all connections, the content that was read for
 	// clients and is not sent yet: files and listings above 1 MiB, HTTP bodies
@@ -214,9 +215,6 @@ func New(cfg Config) *Agent {
 	}
 	if cfg.NamedSessionTTL <= 0 {
 		cfg.NamedSessionTTL = DefaultNamedSessionTTL
-	}
-	if cfg.RetainBytes <= 0 {
-		cfg.RetainBytes = DefaultRetainBytes
 	}
 	if cfg.RetainTotalBytes <= 0 {
 		cfg.RetainTotalBytes = DefaultRetainTotalBytes

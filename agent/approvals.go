@@ -31,6 +31,11 @@ func (l *launch) judge(context.Context) (err error) {
 		return nil
 	}
 	bare := l.box == nil || l.box.Unconfined()
+	if bare && l.hasRlimits() {
+		if err := l.checkRlimits(); err != nil {
+			return err
+		}
+	}
 	if bare && !l.plan.Pending {
 		// A client learns at once that a program does not exist, as without rules.
 		if err := l.spec.Check(); err != nil {
@@ -56,6 +61,11 @@ func (l *launch) holdBack(context.Context) (err error) {
 	limits := l.spec.Stage == nil && l.hasRlimits()
 	if !l.plan.IsPending() && !limits {
 		return nil
+	}
+	if limits {
+		if err := l.checkRlimits(); err != nil {
+			return err
+		}
 	}
 	if limits && !l.plan.IsPending() {
 		if err := l.spec.Check(); err != nil { // the client learns it at once, as without limits

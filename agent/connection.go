@@ -201,7 +201,7 @@ func (c *connection) initialize(_ context.Context, p protocol.InitializeParams) 
 	c.audit = s.audit.Attach(asked.client, c.owner, c.remote, !created)
 	r := &initializeResult{connection: c}
 	r.SessionID = c.session.id
-	r.EnvironmentInfo = c.agent.host.info(c.agent.sandboxes.transparent())
+	r.EnvironmentInfo = c.agent.info()
 	r.Session = s.opened(created, asked)
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/execagent/execagent/internal/hostenv"
+	"github.com/execagent/execagent/internal/sockowner"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -20,7 +21,7 @@ type host struct {
 	home       string // empty when there is none
 	cwd        string // empty when there is none
 	tools      string // directory for the PATH of commands, empty when there is none
-	// capabilities are announced, with those that depend on a probe of the host.
+	// capabilities are those that the configuration decides about.
 	capabilities protocol.Capabilities
 }
 
@@ -45,7 +46,8 @@ func (h *host) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// capabilities returns the features that work with a configuration (rpc.md 3.4, 8).
+// capabilities returns the features that work with a configuration (rpc.md 3.4, 8). [Agent.info] adds those that
+// depend on this host.
 func capabilities(cfg *Config) protocol.Capabilities {
 	return protocol.Capabilities{
 		NetworkProxyLaunch:               true,
@@ -57,7 +59,6 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		CapabilityDiscoveryV2:      true,
 		ShellSnapshotV2:            true,
 		FSWatchMissing:             true,
-		EnvironmentConfigRead:      true,
 		HTTPHeaderEnvVars:          true,
 		FileWriteStreaming:         true,
 		SandboxedFileStreaming:     true,
@@ -70,9 +71,8 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		FSWatch:           true,
 		FSApplyPatch:      true,
 		NamedSessions:     true,
-		SocketForward:     true,
+		SocketForward:     !cfg.offline(),
 		FSSearch:          true,
-		Ports:             true,
 
 		SubcommandApprovals: true,
 		NetworkRequestRules: true,
@@ -83,7 +83,6 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		ProcessTimeout:      true,
 		ProcessMaxOutput:    true,
 		ProcessLimits:       true,
-		ProcessRunAs:        true,
 
 		ErrorData:             true,
 		FSReadDirectoryLstat:  true,
@@ -98,8 +97,18 @@ func capabilities(cfg *Config) protocol.Capabilities {
 	}
 }
 
-// info returns what the agent reports. transparent says that connections can be transparent here.
-func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
+// info returns what the agent reports. It announces no method and no member that it would always refuse.
+func (a *Agent) info() *protocol.EnvironmentInfo {
+	info := a.host.info()
+	c := &info.Capabilities
+	c.NetworkProxyTransparentTCP = a.sandboxes.transparent()
+	c.EnvironmentConfigRead = a.checkReadsAll() == nil
+	c.Ports = !a.cfg.offline() && sockowner.Tells()
+	c.ProcessRunAs = a.runsAs()
+	return info
+}
+
+func (h *host) info() *protocol.EnvironmentInfo {
 	info := &protocol.EnvironmentInfo{
 		Shell:                h.shell,
 		ExecutorVersion:      h.version,
@@ -110,7 +119,6 @@ func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 		TempDir:              protocol.NewPathURI(hostenv.TempDir(h.lookup)),
 		Capabilities:         h.capabilities,
 	}
-	info.Capabilities.NetworkProxyTransparentTCP = transparent
 	if h.tools != "" {
 		info.PrependPathDirs = append(info.PrependPathDirs, protocol.NewPathURI(h.tools))
 	}
@@ -127,7 +135,7 @@ func (h *host) info(transparent bool) *protocol.EnvironmentInfo {
 }
 
 func (c *connection) environmentInfo(context.Context, protocol.EmptyParams) (*protocol.EnvironmentInfo, error) {
-	return c.agent.host.info(c.agent.sandboxes.transparent()), nil
+	return c.agent.info(), nil
 }
 
 func (c *connection) environmentStatus(context.Context, protocol.EmptyParams) (*protocol.StatusResult, error) {

@@ -1,13 +1,19 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/execagent/execagent/internal/execpolicy"
 	"github.com/execagent/execagent/internal/hostenv"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/protocol"
@@ -71,6 +77,26 @@ func notHeld(member string, err error, otherwise string) error {
 	return withKind(limitUnavailable, protocol.InvalidParams("limits.%s: this agent cannot hold it, because %v (agent doctor says more), and %s", member, err, otherwise))
 }
 
+// checkRlimits refuses rlimits that the process could lift. Nothing confines it, so it keeps the capabilities of
+// the agent, if it does not run as another user.
+func (l *launch) checkRlimits() error {
+	if l.spec.User != nil && l.uid() != 0 {
+		return nil
+	}
+	if l.rlimits.Processes > 0 {
+		admin, err := linux.Capable(unix.CAP_SYS_ADMIN)
+		if err != nil || admin {
+			return notHeld("processes", cmp.Or(err, errors.New("it has CAP_SYS_ADMIN")), "an rlimit does not hold whoever has that")
+		}
+	}
+	if l.rlimits.FileSize > 0 {
+		if err := linux.CheckRlimits(); err != nil {
+			return notHeld("fileSizeBytes", err, "a control group does not count the size of files")
+		}
+	}
+	return nil
+}
+
 // uid is the user that the process will run as.
 func (l *launch) uid() int {
 	if l.spec.User != nil {
@@ -94,8 +120,18 @@ func (l *launch) checkUser() error {
 	return nil
 }
 
+// runsAs reports whether some request can have a process of another user: whether this host lets the agent start
+// one, and the operator lets a process be neither confined nor judged.
+func (a *Agent) runsAs() bool {
+	if a.cfg.SandboxCeiling != nil || a.cfg.RequireSandbox || a.cfg.RequireNetworkEnforcement {
+		return false
+	}
+	rules := a.rules.Policy()
+	return (rules == nil || rules.Enforce != execpolicy.InTree) && linux.BecomesUsers()
+}
+
 // runAs sets the user of a process, and the variables that a login would set. Those that the request
-// names stay.
+// names stay. What the process inherits of the agent's variables is the matter of [environ].
 func runAs(p *protocol.StartParams, spec *procs.Spec) error {
 	if p.RunAs == nil {
 		return nil
@@ -108,17 +144,10 @@ func runAs(p *protocol.StartParams, spec *procs.Spec) error {
 		return withKind(userUnavailable, protocol.InvalidParams("runAs.%v", err))
 	}
 	spec.User = &procs.User{UID: account.UID, GID: account.GID, Groups: account.Groups}
-	if account.Shell != "" {
-		spec.LoginShell = account.Shell
-	}
-	home, name := account.Home, account.Name
-	if home == "" {
-		home = "/"
-	}
-	if name == "" {
-		name = fmt.Sprint(account.UID)
-	}
-	for _, v := range [][2]string{{"HOME", home}, {"USER", name}, {"LOGNAME", name}} {
+	name := cmp.Or(account.Name, fmt.Sprint(account.UID))
+	for _, v := range [][2]string{
+		{"HOME", cmp.Or(account.Home, "/")}, {"USER", name}, {"LOGNAME", name}, {"SHELL", cmp.Or(account.Shell, "/bin/sh")}, // passwd(5)
+	} {
 		_, given := p.Env[v[0]]
 		if !given && p.EnvPolicy != nil {
 			_, given = p.EnvPolicy.Set[v[0]]

@@ -93,6 +93,7 @@ func (d *describer) names(ctx context.Context, path string) map[uint32]string {
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	lines := bufio.NewScanner(io.LimitReader(f, maxAccounts))
+	lines.Buffer(nil, maxAccounts) // a group can have thousands of members
 	for lines.Scan() {
 		fields := strings.SplitN(lines.Text(), ":", 4)
 		if len(fields) < 3 || len(fields[0]) > maxAccountName {
@@ -103,7 +104,7 @@ func (d *describer) names(ctx context.Context, path string) map[uint32]string {
 			names[uint32(id)] = strings.ToValidUTF8(fields[0], "\uFFFD")
 		}
 	}
-	return names // a line that is too long ends the list
+	return names
 }
 
 func (c *connection) getMetadata(ctx context.Context, p protocol.GetMetadataParams) (*protocol.FileMetadata, error) {

@@ -41,8 +41,23 @@ func (c *connection) portsOf(asked *protocol.Sandbox) (see portsOf, err error) {
 // list returns those of the ports that listen that may be seen.
 func (s *portsOf) list(ctx context.Context, seen []sockowner.Listener) []protocol.Port {
 	ports := []protocol.Port{}
+	if s.none {
+		return ports
+	}
+	admitted := func(sockowner.Listener) bool { return true }
+	if s.agent.cfg.RequireNetworkEnforcement {
+		admission, err := s.agent.networks.Admission()
+		if err != nil {
+			return ports // the operator's policy leads nowhere
+		}
+		defer admission.Close()
+		admitted = func(l sockowner.Listener) bool {
+			_, err := admission.Admit(ctx, netip.AddrPortFrom(reachedAt(l.Address), l.Port).String(), "", "", "")
+			return err == nil
+		}
+	}
 	for _, l := range seen {
-		if s.none || s.agent.cfg.RequireNetworkEnforcement && !s.admitted(ctx, l) {
+		if !admitted(l) {
 			continue
 		}
 		p := protocol.Port{Port: l.Port, Address: l.Address.String()}
@@ -60,17 +75,15 @@ func (s *portsOf) list(ctx context.Context, seen []sockowner.Listener) []protoco
 	return ports
 }
 
-// admitted reports whether the operator's policy leads to a port.
-func (s *portsOf) admitted(ctx context.Context, l sockowner.Listener) bool {
-	at := l.Address
+// reachedAt returns the address at which a listener is reached from this host.
+func reachedAt(at netip.Addr) netip.Addr {
 	switch at {
 	case netip.IPv4Unspecified():
-		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	case netip.IPv6Unspecified():
-		at = netip.IPv6Loopback()
+		return netip.IPv6Loopback()
 	}
-	_, err := s.agent.admit(ctx, netip.AddrPortFrom(at, l.Port).String(), "", "", "")
-	return err == nil
+	return at
 }
 
 func (c *connection) listPorts(ctx context.Context, p protocol.PortListParams) (*protocol.PortListResult, error) {

@@ -81,7 +81,7 @@ func (c *connection) newLaunch(p *protocol.StartParams) (*launch, error) {
 	if proxy != nil && a.cfg.offline() {
 		proxy.Transparent = false
 	}
-	env, err := environ(p.EnvPolicy, a.cfg.Environ, p.Env)
+	env, err := environ(p, a.cfg.Environ)
 	if err != nil {
 		return nil, protocol.InvalidParams("%v", err)
 	}
@@ -208,12 +208,15 @@ func spawnError(spec *procs.Spec, err error) error {
 }
 
 // environ applies the policy of a request to the agent's environment.
-func environ(p *protocol.EnvPolicy, inherited []string, overlay map[string]string) ([]string, error) {
-	policy := envPolicy(p)
-	if err := policy.Check(inherited, overlay); err != nil {
+func environ(p *protocol.StartParams, inherited []string) ([]string, error) {
+	policy := envPolicy(p.EnvPolicy)
+	if policy != nil {
+		policy.OtherUser = p.RunAs != nil
+	}
+	if err := policy.Check(inherited, p.Env); err != nil {
 		return nil, err
 	}
-	return policy.Environ(inherited, overlay), nil
+	return policy.Environ(inherited, p.Env), nil
 }
 
 func envPolicy(p *protocol.EnvPolicy) *procs.EnvPolicy {

@@ -202,6 +202,11 @@ func TestTableConfines(t *testing.T) {
 		e := askOf(words[tt.word], tt.method, paths, others, tool, object{"configPaths": [][]string{{"x"}}, "requirementsPaths": [][]string{}, "method": "GET", "url": "http://127.0.0.1:9/", "requestId": "r"})
 		rig.Is(t, strings.Contains(e.Message, tt.says), true, "%s by the %s: %v", tt.method, tt.word, &e)
 	}
+	// Nor is it announced.
+	var info protocol.EnvironmentInfo
+	words["ceiling"].must(protocol.MethodEnvironmentInfo, nil, &info)
+	f := info.Capabilities
+	rig.Is(t, f.ProcessBuiltins || f.EnvironmentConfigRead || f.SocketForward || f.Ports || f.ProcessRunAs, false, "by the ceiling: %+v", f)
 	entries := rig.Value(os.ReadDir(dir))
 	rig.Is(t, len(entries) == 1 && entries[0].Name() == "source", true, "the folder holds %v, want the source alone", entries)
 }

@@ -203,9 +203,12 @@ func protocolErrorf(format string, args ...any) error {
 
 // UnsupportedError says that the server does not advertise a feature, so the
 // request was not sent, because older servers silently ignore unknown members.
+// A server advertises nothing that its operator or its host always refuses.
 type UnsupportedError struct{ Feature string }
 
-func (e *UnsupportedError) Error() string { return "exec-server does not support " + e.Feature }
+func (e *UnsupportedError) Error() string {
+	return "exec-server does not support " + e.Feature + ", or its operator does not allow it"
+}
 
 // WriteError says that the server did not accept a write to a process's standard
 // input.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/execagent/execagent/protocol"
 )
@@ -196,7 +197,8 @@ func (o *order) beside(r *protocol.ReadResult) []Event {
 
 // known returns the events up to target that are pending or in r, in order.
 func (o *order) known(r *protocol.ReadResult, target uint64) ([]Event, error) {
-	pending := slices.SortedFunc(maps.Values(o.pending), func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	pending := slices.Collect(maps.Values(o.pending))
+	sort.Slice(pending, func(i, j int) bool { return pending[i].Seq < pending[j].Seq })
 	known := make([]Event, 0, len(r.Chunks)+len(pending)+1)
 	last := uint64(0)
 	for i := range r.Chunks {

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/execagent/execagent/internal/braces"
 )
 
 // Bounds of the rules about paths of a search.
@@ -27,28 +29,34 @@ type pathRule struct {
 
 // doublestar has no "]" at the beginning of a class, and git has braces nowhere.
 var (
-	classes = strings.NewReplacer(`\\`, `\\`, `\[`, `\[`, `[]`, `[\]`, `[!]`, `[!\]`, `[^]`, `[^\]`)
-	braces  = strings.NewReplacer(`\\`, `\\`, `\{`, `\{`, `\}`, `\}`, "{", `\{`, "}", `\}`)
+	classes  = strings.NewReplacer(`\\`, `\\`, `\[`, `\[`, `[]`, `[\]`, `[!]`, `[!\]`, `[^]`, `[^\]`)
+	noBraces = strings.NewReplacer(`\\`, `\\`, `\{`, `\{`, `\}`, `\}`, "{", `\{`, "}", `\}`)
 )
 
-// newPathRule reads a line. ok is false if it holds no rule.
-func newPathRule(line string) (r pathRule, ok bool) {
+// newPathRules reads a line. It returns a rule for each choice of the braces, at most most, and none if the line
+// holds no rule. ok is false if there are more.
+func newPathRules(line string, most int) (rules []pathRule, ok bool) {
+	var r pathRule
 	line, r.negated = strings.CutPrefix(line, "!")
 	line, r.directory = strings.CutSuffix(line, "/")
 	r.named = !strings.Contains(line, "/")
 	line = classes.Replace(strings.TrimPrefix(line, "/"))
-	// doublestar does not let three stars in a row match nothing, and has no other meaning for them.
-	for strings.Contains(line, "***") {
-		line = strings.ReplaceAll(line, "***", "**")
-	}
-	if strings.HasSuffix(line, "/**") {
-		line += "/*" // what is in the directory, and not the directory
-	}
 	if line == "" || len(line) > MaxSearchGlob || !doublestar.ValidatePattern(line) {
-		return pathRule{}, false
+		return nil, true
 	}
-	r.pattern, r.plain = line, !strings.ContainsAny(line, `*?[{\`)
-	return r, true
+	choices, ok := braces.Expand(line, most)
+	for _, pattern := range choices {
+		// doublestar does not let three stars in a row match nothing, and has no other meaning for them.
+		for strings.Contains(pattern, "***") {
+			pattern = strings.ReplaceAll(pattern, "***", "**")
+		}
+		if strings.HasSuffix(pattern, "/**") {
+			pattern += "/*" // what is in the directory, and not the directory
+		}
+		r.pattern, r.plain = pattern, !strings.ContainsAny(pattern, `*?[\`)
+		rules = append(rules, r)
+	}
+	return rules, ok
 }
 
 // matches reports whether the rule is about a path.
@@ -65,11 +73,18 @@ func (r *pathRule) matches(path string, directory bool) bool {
 	return doublestar.MatchUnvalidated(r.pattern, path)
 }
 
+// maxUnasked bounds the work between two questions whether a search is over. The unit is a byte of a path that a
+// byte of a pattern is compared with; no pattern without braces needs more than the product of both lengths.
+const maxUnasked = 1 << 16
+
 // decide returns the last rule that is about path, or nil. It gives up when over says so.
 func decide(rules []pathRule, path string, directory bool, over func() bool) *pathRule {
+	work := 0
 	for i := len(rules) - 1; i >= 0; i-- {
-		if i%32 == 31 && over() {
-			return nil
+		if work += len(rules[i].pattern) * len(path); work > maxUnasked {
+			if work = 0; over() {
+				return nil
+			}
 		}
 		if rules[i].matches(path, directory) {
 			return &rules[i]
@@ -88,9 +103,8 @@ func readIgnore(text string) (rules []pathRule) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		if r, ok := newPathRule(braces.Replace(line)); ok {
-			rules = append(rules, r)
-		}
+		r, _ := newPathRules(noBraces.Replace(line), 1)
+		rules = append(rules, r...)
 	}
 	return rules
 }
@@ -103,38 +117,17 @@ type globs struct {
 }
 
 func newGlobs(patterns []string) (g globs, err error) {
-	choices := 0
 	for i, pattern := range patterns {
-		r, ok := newPathRule(pattern)
+		r, ok := newPathRules(pattern, maxGlobChoices-len(g.rules))
 		if !ok {
-			return globs{}, invalidf("globs: glob %d, %.64q, is malformed, or longer than %d bytes", i, pattern, MaxSearchGlob)
-		}
-		if choices += countChoices(r.pattern); choices > maxGlobChoices {
 			return globs{}, invalidf("globs: the braces stand for more than %d patterns", maxGlobChoices)
 		}
-		g.rules, g.takes = append(g.rules, r), g.takes || !r.negated
+		if len(r) == 0 {
+			return globs{}, invalidf("globs: glob %d, %.64q, is malformed, or longer than %d bytes", i, pattern, MaxSearchGlob)
+		}
+		g.rules, g.takes = append(g.rules, r...), g.takes || !r[0].negated
 	}
 	return g, nil
-}
-
-// countChoices returns how many patterns without braces a pattern stands for, or more.
-func countChoices(pattern string) int {
-	total, open := 1, []int{}
-	for i := 0; i < len(pattern) && total <= maxGlobChoices; i++ {
-		last := len(open) - 1
-		switch c := pattern[i]; {
-		case c == '\\':
-			i++
-		case c == '{':
-			open = append(open, 1)
-		case c == ',' && last >= 0:
-			open[last]++
-		case c == '}' && last >= 0:
-			total *= open[last]
-			open = open[:last]
-		}
-	}
-	return total
 }
 
 // take reports whether a path is looked at.

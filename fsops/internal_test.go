@@ -287,3 +287,12 @@ func TestStepHost(t *testing.T) {
 		}
 	}
 }
+
+// TestGlobAsks: a search can end while the braces of one glob are looked at.
+func TestGlobAsks(t *testing.T) {
+	t.Parallel()
+	g := rig.Value(newGlobs([]string{"**/*" + strings.Repeat("a", 120) + strings.Repeat("{b,c}", 10)}))
+	asked := 0
+	g.take(strings.Repeat(strings.Repeat("a", 200)+"/", 9)+"a", false, func() bool { asked++; return asked == 3 })
+	rig.Is(t, asked, 3, "questions whether the search is over")
+}

@@ -17,12 +17,12 @@ type bound struct {
 // minTail is the least memory that a tail asks for, in bytes.
 const minTail = 4 << 10
 
-// newBound returns a bound of n bytes. The head gets the odd byte.
-func newBound(n uint64, room func(n int) bool) *bound {
+// newBound returns a bound of n bytes, whose tail has at most most bytes. The head gets the odd byte.
+func newBound(n uint64, most int64, room func(n int) bool) *bound {
 	if n == 0 {
 		return nil
 	}
-	return &bound{head: int(n - n/2), size: int(n / 2), room: room}
+	return &bound{head: int(n - n/2), size: int(min(int64(n/2), most)), room: room}
 }
 
 // take returns the part of data that is delivered now, and keeps the rest.
@@ -62,8 +62,7 @@ func (b *bound) grow(n int) {
 		return
 	}
 	to := min(b.size, max(need, 2*cap(b.tail), minTail))
-	if more := to - cap(b.tail); !b.room(more) {
-		b.room(-more)
+	if !b.room(to - cap(b.tail)) {
 		b.size = cap(b.tail)
 		return
 	}

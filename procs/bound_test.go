@@ -16,7 +16,7 @@ func TestBound(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 5_000 {
 		most := 1 + random.IntN(12)
-		b := newBound(uint64(most), func(int) bool { return random.IntN(20) > 0 })
+		b := newBound(uint64(most), 5, func(int) bool { return random.IntN(20) > 0 })
 		var all, got []byte
 		out := 0
 		flush := func() {

@@ -18,6 +18,10 @@ const defaultBudget = 256 << 20
 // process of this owner is writing, its own oldest output, else the oldest
 // output of the process that began to write first. All processes have one owner
 // unless their budgets come from [Budget.For]. The zero value is ready for use.
+//
+// The tails of [Spec.MaxOutput] cannot be thrown away. So they have at most half
+// of the budget, an owner has its share of that half (package share), and what an
+// owner holds of them does not count when somebody has to lose output.
 type Budget struct {
 	// Max is the bound in bytes of memory; zero: 256 MiB.
 	Max int64
@@ -25,7 +29,8 @@ type Budget struct {
 	owner string
 	whole *Budget // that this is a part of; nil: none
 
-	held   share.Pool
+	held   share.Pool // what can be thrown away
+	tails  share.Pool
 	mu     sync.Mutex // guards what follows
 	owners map[string]*ownLogs
 }
@@ -41,33 +46,59 @@ type ownLogs struct {
 func (b *Budget) For(owner string) *Budget { return &Budget{owner: owner, whole: b} }
 
 // Used returns the memory of the output kept now, in bytes.
-func (b *Budget) Used() int64 { return b.all().held.Used() }
+func (b *Budget) Used() int64 { return b.all().held.Used() + b.all().tails.Used() }
 
 func (b *Budget) all() *Budget { return cmp.Or(b.whole, b) }
 
-// charge notes that l has grown by n bytes, and makes room for them. It reports whether there is room
-// now. If n is negative, l has given bytes back.
-func (b *Budget) charge(l *log, n int64) (room bool) {
+func (b *Budget) max() int64 { return cmp.Or(b.Max, defaultBudget) }
+
+// charge notes that l has grown by n bytes, and makes room for them. If n is negative, l has given bytes
+// back.
+func (b *Budget) charge(l *log, n int64) {
+	if b == nil || n == 0 {
+		return
+	}
+	all := b.all()
+	if n < 0 {
+		all.held.Give(b.owner, -n)
+		return
+	}
+	all.list(l, false)
+	all.held.Add(b.owner, n)
+	all.makeRoom(l)
+}
+
+// hold notes that a tail has grown by n bytes, and makes room for them. It reports false, and notes nothing, if
+// the owner has its share of the tails. If n is negative, the tail has given bytes back.
+func (b *Budget) hold(l *log, n int64) (room bool) {
 	if b == nil || n == 0 {
 		return true
 	}
+	all := b.all()
 	if n < 0 {
-		b.all().held.Give(b.owner, -n)
+		all.tails.Give(b.owner, -n)
 		return true
 	}
-	all := b.all()
-	all.list(l, false)
-	all.held.Add(b.owner, n)
+	all.tails.SetMax(all.max() / 2)
+	if all.tails.Take(b.owner, n) != nil {
+		return false
+	}
+	all.makeRoom(l)
+	return true
+}
+
+// makeRoom throws output away until what is kept fits. l is the log that grows.
+func (b *Budget) makeRoom(l *log) {
 	for {
-		owner, over := all.held.Over(cmp.Or(all.Max, defaultBudget))
-		victim := all.victim(owner, l)
+		owner, over := b.held.Over(b.max() - b.tails.Used())
+		victim := b.victim(owner, l)
 		if over <= 0 || victim == nil { // none: another goroutine makes room
-			return over <= 0
+			return
 		}
 		freed, empty := victim.shed(over) // without the mutex: that of a log is never taken under it
-		all.held.Give(owner, freed)
+		b.held.Give(owner, freed)
 		if empty {
-			all.unlist(victim)
+			b.unlist(victim)
 		}
 	}
 }

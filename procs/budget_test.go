@@ -91,6 +91,9 @@ func TestBudgetOfOwners(t *testing.T) {
 		}
 		rig.Is(t, fmt.Sprint(kept), step.want, "%+v: chunks that are kept", step)
 	}
+	tails := fmt.Sprint(logs[3].hold(int(2*cost)), logs[3].hold(int(2*cost))) // b's, whose log has 2 chunks
+	logs[4].add(Event{Kind: Output})
+	rig.Is(t, fmt.Sprintln(tails, len(logs[3].read(0, nil).Chunks), b.Used() <= b.Max), "true false 2 true\n", "b keeps its share of the tails, and its chunks")
 }
 
 func TestBudgetOfProcesses(t *testing.T) {

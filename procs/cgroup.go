@@ -95,7 +95,7 @@ type Cgroups struct {
 	last   atomic.Uint64
 
 	mu      sync.Mutex
-	enabled map[string]error // by controller: nil, or why groups cannot have it
+	enabled map[string]bool // by controller
 }
 
 // cgroupPrefix begins the name of the group of an agent, processPrefix that of
@@ -133,7 +133,7 @@ func NewCgroups(l CgroupLimits) (*Cgroups, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotDelegated, err)
 	}
-	c := &Cgroups{dir: dir, base: base, limits: l, enabled: map[string]error{}}
+	c := &Cgroups{dir: dir, base: base, limits: l, enabled: map[string]bool{}}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -207,19 +207,19 @@ func (c *Cgroups) checkPermission(dir string) error {
 // groups.
 //
 // A controller may be needed for the first time when other processes of this agent run already. They move
-// into the group of the agent with it. An answer of the kernel is remembered.
+// into the group of the agent with it. Only a success is remembered: strangers may leave the group of the
+// agent, and somebody may give it a controller.
 func (c *Cgroups) enable(controllers []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range controllers {
-		err, tried := c.enabled[name]
-		if !tried {
-			err = c.tryToEnable(name)
-			c.enabled[name] = err
+		if c.enabled[name] {
+			continue
 		}
-		if err != nil {
+		if err := c.tryToEnable(name); err != nil {
 			return err
 		}
+		c.enabled[name] = true
 	}
 	return nil
 }
@@ -242,6 +242,9 @@ func (c *Cgroups) tryToEnable(name string) error {
 	if !slices.Contains(strings.Fields(string(have)), name) {
 		return fmt.Errorf("limits of the controller %q are asked for, but %s has only %q", name, dir, strings.TrimSpace(string(have)))
 	}
+	if err := checkAlone(dir); err != nil {
+		return fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err)
+	}
 	leaf := filepath.Join(c.base.Name(), "agent")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w", ErrNotDelegated, err)
@@ -252,13 +255,35 @@ func (c *Cgroups) tryToEnable(name string) error {
 	for _, group := range []string{dir, c.base.Name()} {
 		err := writeCgroup(group, "cgroup.subtree_control", "+"+name)
 		if errors.Is(err, unix.EBUSY) {
-			err = fmt.Errorf("there are other processes in the agent's group: %w", err)
+			err = errStrangers
 		}
 		if err != nil {
 			// Move back to the earlier group, so that Close can remove the
 			// groups that were made here.
 			back := moveOwn(leaf, dir)
 			return errors.Join(fmt.Errorf("%w: enabling the controller %q: %w", ErrNotDelegated, name, err), back)
+		}
+	}
+	return nil
+}
+
+// errStrangers says why the kernel does not let the group of the agent be divided.
+var errStrangers = fmt.Errorf("there are other processes in the agent's group: %w", unix.EBUSY)
+
+// checkAlone returns errStrangers if a group has processes that do not descend from this one. Then the agent
+// need not move, only to move back. The root of all groups may have them; it has no type.
+func checkAlone(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(list)) {
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		if err == nil && unix.Kill(pid, 0) != unix.ESRCH && !isOwn(pid) {
+			return errStrangers
 		}
 	}
 	return nil

@@ -35,6 +35,10 @@ type EnvPolicy struct {
 	// IncludeOnly, unless empty, keeps only names that match a pattern, both
 	// inherited names and names of Set.
 	IncludeOnly []string
+	// OtherUser: the process runs as another user than the server, whose session
+	// is not its own. It inherits only names that belong to no user, or, if there
+	// is an IncludeOnly, only what that names.
+	OtherUser bool
 }
 
 // Bounds of a client's policy, far above what clients use.
@@ -59,6 +63,14 @@ var deniedNames = []string{
 var coreNames = []string{
 	"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER",
 }
+
+// sharedNames are patterns of the names that belong to no user: where programs
+// are, the language, the time zone and the terminal. sudo(8) and su(1) with
+// --login keep the same, so XDG_RUNTIME_DIR, SSH_AUTH_SOCK, BASH_ENV and their
+// like stay with the user whose they are.
+var sharedNames = compile([]string{
+	"PATH", "LANG", "LANGUAGE", "LC_*", "LINGUAS", "TZ", "TERM", "COLORTERM", "NO_COLOR",
+})
 
 // Denied reports whether the server's variable with that name must not reach a
 // client or a child (rpc.md 4.4).
@@ -167,6 +179,7 @@ func (p *EnvPolicy) inherit(env map[string]string, server []string) {
 		case p.Inherit == InheritCore && !hasName(coreNames, name):
 		case !p.IgnoreDefaultExcludes && secretive(name):
 		case matchAny(exclude, name):
+		case p.OtherUser && len(p.IncludeOnly) == 0 && !matchAny(sharedNames, name):
 		default:
 			env[name] = value
 		}

@@ -35,6 +35,8 @@ func TestEnviron(t *testing.T) {
 		{"without default excludes denied names stay out", &EnvPolicy{Inherit: InheritAll, IgnoreDefaultExcludes: true}, nil, []string{
 			"DUP=2", "EDITOR=vi", "EMPTY=", "EQ=a=b", "HOME=/root", "MY_TOKEN=t", "PATH=/bin", "lang=C", "monkey=m", "secret_sauce=s",
 		}},
+		{"another user", &EnvPolicy{Inherit: InheritAll, OtherUser: true, Set: map[string]string{"EDITOR": "ed"}}, nil, []string{"EDITOR=ed", "PATH=/bin", "lang=C"}},
+		{"another user, named", &EnvPolicy{Inherit: InheritAll, OtherUser: true, IncludeOnly: []string{"ED*"}}, nil, []string{"EDITOR=vi"}},
 		{"exclude", &EnvPolicy{Inherit: InheritAll, Exclude: []string{"e*", "?ome", "DU", "L*G"}}, nil, []string{"DUP=2", "PATH=/bin"}},
 		{"exclude spares set", &EnvPolicy{Inherit: InheritCore, Exclude: []string{"*"}, Set: map[string]string{"PATH": "/x"}}, nil, []string{"PATH=/x"}},
 		{"set beats inherited, secrets pass", &EnvPolicy{

@@ -104,12 +104,7 @@ func (l *log) add(ev Event) uint64 {
 
 // hold notes n bytes of memory of a tail ([bound]), which is given back if n is negative. It reports whether
 // there is room for them.
-func (l *log) hold(n int) bool {
-	l.mu.Lock()
-	l.cost += int64(n)
-	l.mu.Unlock()
-	return l.budget.charge(l, int64(n))
-}
+func (l *log) hold(n int) bool { return l.budget.hold(l, int64(n)) }
 
 func costOf(data []byte) int64 { return int64(cap(data)) + chunkCost }
 

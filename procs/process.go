@@ -67,8 +67,9 @@ type Spec struct {
 	// Bulk is for a process with very much output: a chunk then has up to 256 KiB instead
 	// of 64 KiB. It is ignored with TTY.
 	Bulk bool
-	// RetainBytes bounds the output kept for Read; zero: DefaultRetainBytes.
-	// The newest chunk is kept whatever its size.
+	// RetainBytes bounds the output kept for Read, and the tails of MaxOutput
+	// together; zero: DefaultRetainBytes, or as much as two streams have under
+	// MaxOutput if that is more. The newest chunk is kept whatever its size.
 	RetainBytes int64
 	// Budget bounds the output of all processes that share it; nil: no bound.
 	Budget *Budget

@@ -62,8 +62,10 @@ func Start(spec Spec) (*Process, error) {
 	if spec.Freed != nil {
 		p.free = sync.OnceFunc(spec.Freed)
 	}
-	// A client that comes back finds the head and the tail of both streams.
-	p.log.retain = max(cmp.Or(p.log.retain, DefaultRetainBytes), 2*int64(spec.MaxOutput))
+	if p.log.retain <= 0 {
+		// A client that comes back finds the head and the tail of both streams.
+		p.log.retain = max(DefaultRetainBytes, 2*int64(spec.MaxOutput))
+	}
 	if err := p.launch(&spec, stage, path, argv, env); err != nil {
 		stage.Close()
 		return nil, err
@@ -99,7 +101,7 @@ func (p *Process) launch(spec *Spec, stage *Stage, path string, argv, env []stri
 		return err
 	}
 	for _, s := range p.streams {
-		s.bound = newBound(spec.MaxOutput, p.log.hold)
+		s.bound = newBound(spec.MaxOutput, p.log.retain/2, p.log.hold)
 	}
 	p.leash = newLeash(stage)
 	// A lingering stage is not guarded, because the guard would kill it before
@@ -174,6 +176,36 @@ func (u *User) explain(err error) error {
 		return atStep(fmt.Sprintf("becoming the user %d with the group %d", u.UID, u.GID), err)
 	}
 	return err
+}
+
+// checkDir returns EACCES if the user, who is not the one of this process, may not enter a directory. It looks only
+// at the permission bits, because an error is explained and nothing is decided. It may be called on nil.
+func (u *User) checkDir(dir string) error {
+	if u == nil || u.UID == 0 {
+		return nil
+	}
+	at, err := filepath.EvalSymlinks(dir)
+	for err == nil {
+		var st unix.Stat_t
+		if err = unix.Stat(at, &st); err != nil {
+			break
+		}
+		search := st.Mode & 0o1
+		switch {
+		case st.Uid == u.UID:
+			search = st.Mode & 0o100
+		case st.Gid == u.GID || slices.Contains(u.Groups, st.Gid):
+			search = st.Mode & 0o10
+		}
+		if search == 0 {
+			return syscall.EACCES
+		}
+		if at == "/" {
+			return nil
+		}
+		at = filepath.Dir(at)
+	}
+	return nil // the program is the more likely reason
 }
 
 // maxBusy is the longest single wait for a program that is open for writing.
@@ -268,7 +300,11 @@ func (s *Spec) explain(path string, err error) error {
 	if path == ownProgram {
 		return atStep("starting "+path+" as a tool", errno)
 	}
-	if derr := linux.CheckDir(s.Dir); derr != nil {
+	derr := linux.CheckDir(s.Dir)
+	if derr == nil && errno == syscall.EACCES {
+		derr = s.User.checkDir(s.Dir)
+	}
+	if derr != nil {
 		return &fs.PathError{Op: "chdir", Path: s.Dir, Err: derr}
 	}
 	return &fs.PathError{Op: "exec", Path: path, Err: errno}

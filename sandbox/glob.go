@@ -3,13 +3,14 @@ package sandbox
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"path"
 	"slices"
 	"sort"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/execagent/execagent/internal/braces"
 )
 
 // maxChoices bounds the patterns without braces that one pattern with braces stands for.
@@ -24,11 +25,12 @@ func newGlobs(pattern, cwd string, depth int) ([]Glob, error) {
 	if pattern == "" || strings.ContainsRune(pattern, 0) || !doublestar.ValidatePattern(pattern) {
 		return nil, fmt.Errorf("glob %q is malformed", pattern)
 	}
-	if countChoices(pattern, maxChoices+1) > maxChoices {
+	choices, ok := braces.Expand(pattern, maxChoices)
+	if !ok {
 		return nil, fmt.Errorf("glob %q stands for more than %d patterns", pattern, maxChoices)
 	}
 	var globs []Glob
-	for _, choice := range expandBraces(pattern) {
+	for _, choice := range choices {
 		base, rest := splitGlob(choice)
 		if !path.IsAbs(choice) {
 			base = path.Join(cwd, base)
@@ -120,87 +122,6 @@ func cleanStars(pattern string) string {
 		}
 	}
 	return clean.String()
-}
-
-// countChoices returns how many patterns without braces a valid pattern stands
-// for, or limit if there are more.
-func countChoices(pattern string, limit int) int {
-	// Each open brace has the choices of its complete alternatives, and of the
-	// current one.
-	type level struct{ complete, current int }
-	levels := []level{{0, 1}}
-	for _, c := range special(pattern) {
-		top := &levels[len(levels)-1]
-		switch {
-		case c == '{':
-			levels = append(levels, level{0, 1})
-		case len(levels) == 1:
-			// A comma that separates nothing.
-		case c == ',':
-			top.complete = min(top.complete+top.current, limit)
-			top.current = 1
-		case c == '}':
-			choices := min(top.complete+top.current, limit)
-			levels = levels[:len(levels)-1]
-			below := &levels[len(levels)-1]
-			below.current = min(below.current*choices, limit)
-		}
-	}
-	return levels[0].current
-}
-
-// expandBraces expands the braces of a valid pattern, like a shell.
-func expandBraces(pattern string) []string {
-	var cuts []int // the first brace, its commas and its end
-	depth := 0
-	for i, c := range special(pattern) {
-		switch {
-		case c == '{':
-			depth++
-			if depth == 1 {
-				cuts = append(cuts, i)
-			}
-		case depth == 1:
-			cuts = append(cuts, i)
-		}
-		if c == '}' {
-			depth--
-			if depth == 0 {
-				break
-			}
-		}
-	}
-	if len(cuts) == 0 {
-		return []string{pattern}
-	}
-	var all []string
-	before, after := pattern[:cuts[0]], pattern[cuts[len(cuts)-1]+1:]
-	for i, cut := range cuts[1:] {
-		all = append(all, expandBraces(before+pattern[cuts[i]+1:cut]+after)...)
-	}
-	return all
-}
-
-// special yields the braces and commas of a pattern that are neither escaped
-// nor in a class, as doublestar sees them.
-func special(pattern string) iter.Seq2[int, byte] {
-	return func(yield func(int, byte) bool) {
-		inClass := false
-		for i := 0; i < len(pattern); i++ {
-			switch c := pattern[i]; {
-			case c == '\\':
-				i++
-			case inClass:
-				inClass = c != ']'
-			case c == '[':
-				inClass = true
-			case c == '{' || c == ',' || c == '}':
-				if !yield(i, c) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // CompactGlobs sorts the globs in place and returns them without duplicates.

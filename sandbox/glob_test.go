@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/execagent/execagent/internal/braces"
 	"github.com/execagent/execagent/test/rig"
 )
 
@@ -56,7 +57,8 @@ func TestGlobChoices(t *testing.T) {
 		strings.Repeat("{a,b}", 100): 1000,
 		strings.Repeat("{a,", 1000) + strings.Repeat("}", 1000): 1000,
 	} {
-		rig.Is(t, countChoices(pattern, 1000), want, "%.40q", pattern)
+		choices, ok := braces.Expand(pattern, 999)
+		rig.Is(t, len(choices) == want && ok || !ok && want == 1000, true, "%.40q", pattern)
 	}
 }
 

@@ -83,7 +83,7 @@ func (f *boundFlags) apply(p *protocol.StartParams, c protocol.Capabilities) err
 	}
 	if f.User != "" {
 		if !c.ProcessRunAs {
-			return errors.New("--user: the agent cannot run a command as another user")
+			return errors.New("--user: the agent cannot run a command as another user, because it is not root's, or confines or judges every command")
 		}
 		user, group, _ := strings.Cut(f.User, ":")
 		p.RunAs = &protocol.RunAs{User: user, Group: group}

@@ -21,13 +21,13 @@ func TestDefaultsInTags(t *testing.T) {
 	flags, _, err := parse(nil)
 	rig.Must(t, err)
 	f := flags.(*serverFlags)
-	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.RetainBytes != agent.DefaultRetainBytes || f.SessionTTL != agent.DefaultSessionTTL ||
+	if f.ConcurrentRequests != rpc.DefaultConcurrency || f.SessionTTL != agent.DefaultSessionTTL ||
 		f.NamedSessionTTL != agent.DefaultNamedSessionTTL {
 		t.Errorf("%+v", f)
 	}
 	const retain, skew = 256 << 20, 30 * time.Second // as the help says
-	if agent.DefaultRetainTotalBytes != retain || transport.DefaultClockSkew != skew {
-		t.Error("the help names other defaults for --retain-total-bytes or --ws-max-clock-skew-seconds")
+	if agent.DefaultRetainTotalBytes != retain || agent.DefaultRetainBytes != 1<<20 || transport.DefaultClockSkew != skew {
+		t.Error("the help names other defaults for --retain-bytes, --retain-total-bytes or --ws-max-clock-skew-seconds")
 	}
 }
 

@@ -371,6 +371,10 @@ func (e *execution) startFailed(ctx context.Context, params protocol.StartParams
 			return 0, err
 		}
 	}
+	if cause != nil && cause.What == protocol.WhatCwd && e.flags.User != "" {
+		dir, _ := params.Cwd.Native() // params made it from a native path
+		return 0, fmt.Errorf("%s: the user of --user cannot run a command there: %s: name another directory with -C", dir, refused.Err.Message)
+	}
 	if info, err := e.client.Info(ctx); err == nil && info.Capabilities.ErrorData && (cause == nil || cause.What != protocol.WhatProgram) {
 		return 0, refused
 	}

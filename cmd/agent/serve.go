@@ -104,7 +104,6 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 		SessionTTL:         flags.SessionTTL,
 		NamedSessionTTL:    flags.NamedSessionTTL,
 		KeepRevoked:        flags.KeepRevokedSessions,
-		RetainBytes:        int64(flags.RetainBytes),
 		RetainTotalBytes:   plan.output,
 		ContentBytes:       plan.content,
 		SocketBytes:        plan.sockets,
@@ -132,6 +131,9 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 
 		Limits:  sandbox.Limits{Processes: flags.MaxProcesses, AddressSpace: uint64(flags.MaxAddressSpace), CPUSeconds: flags.MaxCPUSeconds},
 		Cgroups: cgroups,
+	}
+	if flags.RetainBytes != nil {
+		cfg.RetainBytes = int64(*flags.RetainBytes)
 	}
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -33,7 +33,7 @@ type serverFlags struct {
 	Metrics bool `env:"AGENT_METRICS" help:"Answer GET /metrics (Prometheus) on the listener too, for everybody who can connect there as a client."`
 
 	ConcurrentRequests int           `default:"64" env:"AGENT_CONCURRENT_REQUESTS" placeholder:"N" help:"Number of requests of one connection that may run at once; 1 runs them strictly in order. Default: ${default}."`
-	RetainBytes        program.Size  `default:"1048576" env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: ${default}."`
+	RetainBytes        *program.Size `env:"AGENT_RETAIN_BYTES" placeholder:"N" help:"Bytes of output kept for each process. Default: 1048576; for a process whose request bounds its output, twice that bound if it is more."`
 	RetainTotalBytes   *program.Size `env:"AGENT_RETAIN_TOTAL_BYTES" placeholder:"N" help:"Bytes of output kept for all processes together. Default: 268435456, less where memory is limited."`
 	NamedSessionTTL    time.Duration `default:"24h" env:"AGENT_NAMED_SESSION_TTL" name:"named-session-ttl" placeholder:"DURATION" help:"How long named sessions and their ended processes are kept at most while nobody is attached and nothing runs in them. Default: ${default}."`
 	SessionTTL         time.Duration `default:"1m20s" env:"AGENT_SESSION_TTL" name:"session-ttl" placeholder:"DURATION" help:"How long detached sessions and ended processes are kept. Default: ${default}."`
@@ -82,8 +82,8 @@ func (f *serverFlags) Check() error {
 	switch {
 	case f.ConcurrentRequests < 1:
 		return fmt.Errorf("--concurrent-requests %d is less than 1", f.ConcurrentRequests)
-	case f.RetainBytes < 1:
-		return fmt.Errorf("--retain-bytes %d is less than 1", f.RetainBytes)
+	case f.RetainBytes != nil && *f.RetainBytes < 1:
+		return fmt.Errorf("--retain-bytes %d is less than 1", *f.RetainBytes)
 	case f.RetainTotalBytes != nil && *f.RetainTotalBytes < 1:
 		return fmt.Errorf("--retain-total-bytes %d is less than 1", *f.RetainTotalBytes)
 	case f.MaxAddressSpace < 0:

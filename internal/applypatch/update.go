@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
+	"sort"
 	"strings"
 )
 
@@ -68,7 +68,7 @@ func placeIn(ctx context.Context, t *text, h *hunk, path string) (*updated, erro
 		u.edits = append(u.edits, e)
 		at = e.to
 	}
-	slices.SortStableFunc(u.edits, func(a, b edit) int { return a.from - b.from })
+	sort.SliceStable(u.edits, func(i, j int) bool { return u.edits[i].from < u.edits[j].from })
 	return u, nil
 }
 

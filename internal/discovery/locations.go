@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -147,7 +148,7 @@ func (c *cache) list(folder string) {
 			})
 		}
 	}
-	slices.SortFunc(c.found, func(a, b Location) int { return strings.Compare(a.ID, b.ID) })
+	sort.Slice(c.found, func(i, j int) bool { return c.found[i].ID < c.found[j].ID })
 }
 
 // names returns the folders and symbolic links in a folder whose names satisfy like, sorted. A

@@ -416,16 +416,35 @@ func sameHost(named, host, port string) bool {
 // errNoCeiling refuses what the operator says nothing about.
 var errNoCeiling = errors.New("there is no --network-policy, which would have to allow it")
 
-// Admit judges a connection that the agent itself makes to address, HOST:PORT, because a client asks for it.
-// For an HTTP request, request rules judge its method and escaped path; for other connections both are empty.
-// named is the Host header of the request; "": the request has no such header. Admit returns the addresses
-// that may be connected to. The operator must allow the host, because nobody else is asked. The error says
-// why the connection is refused.
-func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
+// An Admission judges connections that the agent itself makes because a client asks for them. It goes by the
+// operator's policy of the moment when it was made.
+type Admission struct {
+	ceiling *rules.Hosts
+	proxy   *netproxy.Proxy // makes no connection
+}
+
+// Admission returns the judge of a moment. The operator must allow a host, because nobody else is asked. The
+// caller must Close it.
+func (n *Networks) Admission() (*Admission, error) {
 	ceiling := n.said().Ceiling
 	if ceiling == nil {
 		return nil, errNoCeiling
 	}
+	all, err := everything()
+	if err != nil {
+		return nil, err
+	}
+	return &Admission{ceiling, netproxy.New(netproxy.Config{Policy: all.Under(ceiling), Own: n.own})}, nil
+}
+
+// Close frees what the Admission holds.
+func (a *Admission) Close() error { return a.proxy.Close() }
+
+// Admit judges a connection to address, HOST:PORT. For an HTTP request, request rules judge its method and
+// escaped path; for other connections both are empty. named is the Host header of the request; "": the
+// request has no such header. Admit returns the addresses that may be connected to. The error says why the
+// connection is refused.
+func (a *Admission) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -434,16 +453,22 @@ func (n *Networks) Admit(ctx context.Context, address, named, method, path strin
 	if err != nil {
 		return nil, err
 	}
-	if named != "" && ceiling.HasRequestRules() && !sameHost(named, host, text) {
+	if named != "" && a.ceiling.HasRequestRules() && !sameHost(named, host, text) {
 		return nil, errors.New("the operator's --network-policy has rules about requests, and the Host header names another host than the URL: leave out the header")
 	}
-	all, err := everything()
-	if err != nil {
-		return nil, err
-	}
-	places, err := netproxy.Admit(ctx, netproxy.Config{Policy: all.Under(ceiling), Own: n.own}, host, uint16(port), method, path)
+	places, err := a.proxy.Admit(ctx, host, uint16(port), method, path)
 	if err != nil {
 		return nil, fmt.Errorf("the operator's --network-policy refuses %s: %w", address, err)
 	}
 	return places, nil
+}
+
+// Admit judges one connection; see [Admission.Admit].
+func (n *Networks) Admit(ctx context.Context, address, named, method, path string) ([]netip.AddrPort, error) {
+	a, err := n.Admission()
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	return a.Admit(ctx, address, named, method, path)
 }

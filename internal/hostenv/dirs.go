@@ -17,7 +17,7 @@ type LookupEnv func(name string) (value string, ok bool)
 func HomeDir(env LookupEnv) string {
 	home, _ := env("HOME")
 	if home == "" {
-		home = currentUser().home
+		home = currentUser().Home
 	}
 	if !filepath.IsAbs(home) {
 		return ""

@@ -20,7 +20,7 @@ func lookup(pairs map[string]string) LookupEnv {
 
 func TestHomeDir(t *testing.T) {
 	t.Parallel()
-	database := currentUser().home
+	database := currentUser().Home
 	for _, tt := range []struct {
 		env  map[string]string
 		want string

@@ -1,58 +1,17 @@
 package hostenv
 
 import (
-	"bufio"
-	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// passwdFile is the user database; passwd(5).
-const passwdFile = "/etc/passwd"
-
-// maxPasswdSize bounds the bytes of the user database that are read.
-const maxPasswdSize = 1 << 20
-
-// account is the entry of a user in the user database. The zero value is a user without an entry.
-type account struct {
-	home  string
-	shell string
-}
-
-// currentUser returns the entry of the user that this process runs as. It reads only the file,
-// because the name service (nsswitch.conf(5)) would need cgo.
-func currentUser() account {
-	f, err := os.Open(passwdFile)
-	if err != nil {
-		return account{}
-	}
-	defer f.Close()
-	return findAccount(f, os.Getuid())
-}
-
-// findAccount returns the first well-formed entry of uid.
-func findAccount(passwd io.Reader, uid int) account {
-	lines := bufio.NewScanner(io.LimitReader(passwd, maxPasswdSize))
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), ":") // name:password:uid:gid:gecos:home:shell
-		if len(fields) != 7 {
-			continue
-		}
-		if id, err := strconv.Atoi(fields[2]); err == nil && id == uid {
-			return account{home: fields[5], shell: fields[6]}
-		}
-	}
-	return account{}
-}
-
 // LoginShell returns the path of the user's shell in the user database, even if clients do not know
 // its kind. It returns /bin/sh if there is no entry or the shell cannot be run.
 func LoginShell() string {
-	if shell := currentUser().shell; runnable(shell) {
+	if shell := currentUser().Shell; runnable(shell) {
 		return shell
 	}
 	return "/bin/sh"
@@ -63,7 +22,7 @@ func LoginShell() string {
 // be run. Otherwise it is a shell of that kind from PATH, else bash, else zsh, else /bin/sh, even
 // if /bin/sh is missing. The variable SHELL is ignored (rpc.md 3.4).
 func Shell(env LookupEnv) (name, path string) {
-	return chooseShell(currentUser().shell, env)
+	return chooseShell(currentUser().Shell, env)
 }
 
 func chooseShell(login string, env LookupEnv) (name, path string) {

@@ -1,6 +1,7 @@
 package hostenv
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,28 +12,31 @@ import (
 
 func TestFindAccount(t *testing.T) {
 	t.Parallel()
-	const passwd = "root:x:0:0:root:/root:/bin/bash\n" +
-		"\n" +
-		"# comment\n" +
-		"short:x:7\n" +
-		"word:x:seven:7::/w:/bin/sh\n" +
-		"long:x:7:7:a:b:/l:/bin/sh\n" +
-		"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\n" +
-		"again:x:7:7::/home/again:/bin/sh\n" +
-		"bare:x:8:8:::"
-	for _, tt := range []struct {
-		uid  int
-		want account
-	}{
-		{0, account{"/root", "/bin/bash"}},
-		{7, account{"/home/seven", "/bin/zsh"}},
-		{8, account{}},
-		{9, account{}},
+	dir := t.TempDir()
+	passwd, groups := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	fill := strings.Repeat("x:x:1:a,b,c,d,e,f,g\n", maxAccountLine/16) // more than a line may have
+	rig.Must(t, os.WriteFile(groups, []byte("seven:x:70:other\n"+fill+"late:x:71:other,seven\n"), 0o666), os.WriteFile(passwd, []byte(
+		"root:x:0:0:root:/root:/bin/bash\n\n# comment\nshort:x:7\nword:x:seven:7::/w:/bin/sh\nlong:x:7:7:a:b:/l:/bin/sh\n"+
+			"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\nagain:x:7:7::/home/again:/bin/sh\nbare:x:8:8:::"), 0o666))
+	for _, tt := range [][3]string{ // user, group, what is found
+		{"root", "", "&{0 0 [0] root /root /bin/bash}"},
+		{"7", "", "&{7 7 [71 7] seven /home/seven /bin/zsh}"},
+		{"seven", "late", "&{7 71 [71 7] seven /home/seven /bin/zsh}"},
+		{"8", "5", "&{8 5 [8] bare  }"},
+		{"9", "late", "&{9 71 []   }"},
+		{"9", "", "group: the user 9 is not in " + passwd + ", so a group has to be named"},
+		{"word", "", `user: "word" is neither in ` + passwd + " nor a number"},
+		{"4294967295", "seven", `user: "4294967295" is neither in ` + passwd + " nor a number"},
 	} {
-		rig.Is(t, findAccount(strings.NewReader(passwd), tt.uid), tt.want, "findAccount(%d)", tt.uid)
+		a, err := findAccount(passwd, groups, tt[0], tt[1])
+		got := fmt.Sprint(a)
+		if err != nil {
+			got = err.Error()
+		}
+		rig.Is(t, got, tt[2], "%q %q", tt[0], tt[1])
 	}
-	endless := strings.Repeat("x:x:1:1::/:/bin/sh\n", maxPasswdSize/10) + "far:x:7:7::/far:/bin/sh\n"
-	rig.Is(t, findAccount(strings.NewReader(endless), 7), (account{}), "beyond the bound")
+	rig.Must(t, os.Truncate(groups, int64(len(fill))+2*maxAccountLine))
+	rig.Says(t, rig.Err(findAccount(passwd, groups, "7", "")), "group: "+groups+" has a line of more than", "a list that is cut")
 }
 
 func TestChooseShell(t *testing.T) {

@@ -60,7 +60,7 @@ func DropThreadCaps() error {
 // the set stays. This is not an error, because the caller sets no_new_privs, and then executed
 // programs cannot get capabilities from the set.
 func DropBoundingCaps() error {
-	may, err := capability(unix.CAP_SETPCAP)
+	may, err := Capable(unix.CAP_SETPCAP)
 	if err != nil || !may {
 		return err
 	}
@@ -76,8 +76,8 @@ func DropBoundingCaps() error {
 	return nil
 }
 
-// capability reports whether the calling thread has the effective capability c.
-func capability(c uint) (bool, error) {
+// Capable reports whether the calling thread has the effective capability c.
+func Capable(c uint) (bool, error) {
 	sets, err := capabilities()
 	return sets[c/32].Effective&(1<<(c%32)) != 0, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -40,11 +41,30 @@ var uidMap = sync.OnceValue(func() string {
 
 // mapped reports whether a map in the format of /proc/self/uid_map contains a uid.
 func mapped(uid uint32, text string) bool {
-	for line := range strings.Lines(text) {
-		var first, outside, count uint64
-		if _, err := fmt.Sscan(line, &first, &outside, &count); err == nil && uint64(uid) >= first && uint64(uid)-first < count {
+	for first, count := range ranges(text) {
+		if uint64(uid) >= first && uint64(uid)-first < count {
 			return true
 		}
 	}
 	return false
+}
+
+// users returns how many uids such a map contains.
+func users(text string) (n uint64) {
+	for _, count := range ranges(text) {
+		n += count
+	}
+	return n
+}
+
+// ranges are the lines of such a map: the first uid in the namespace, and how many follow.
+func ranges(text string) iter.Seq2[uint64, uint64] {
+	return func(yield func(first, count uint64) bool) {
+		for line := range strings.Lines(text) {
+			var first, outside, count uint64
+			if _, err := fmt.Sscan(line, &first, &outside, &count); err == nil && !yield(first, count) {
+				return
+			}
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,19 @@ func MapIDs(uid, gid int) error {
 		return fmt.Errorf("mapping ids: they are %d and %d, not %d and %d", unix.Geteuid(), unix.Getegid(), uid, gid)
 	}
 	return nil
+}
+
+// BecomesUsers reports whether this process can start others as other users: whether it is root with the
+// capabilities for that, in a user namespace that has other users and lets a process set its groups.
+func BecomesUsers() bool {
+	for _, c := range []uint{unix.CAP_SETUID, unix.CAP_SETGID} {
+		if may, err := Capable(c); err != nil || !may || os.Geteuid() != 0 {
+			return false
+		}
+	}
+	// A kernel without user namespaces has no such file.
+	groups, _ := os.ReadFile("/proc/self/setgroups")
+	return strings.TrimSpace(string(groups)) != "deny" && users(uidMap()) > 1
 }
 
 // writeProcFile writes to a file that must exist. os.WriteFile would create it.

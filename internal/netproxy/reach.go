@@ -97,16 +97,14 @@ func (p *Proxy) admit(ctx context.Context, q request, known []netip.Addr) (addrs
 	return addrs, answered, nil
 }
 
-// Admit judges a request of this program itself as a proxy would judge a command's. It returns the
+// Admit judges a request of this program itself as the proxy would judge a command's. It returns the
 // addresses that the request may go to, for [Dial]. path is escaped and has no query. An empty path stands
 // for a connection, whose bytes nobody judges. The error is the reason of a refusal, in words.
-func Admit(ctx context.Context, cfg Config, host string, port uint16, method, path string) ([]netip.AddrPort, error) {
+func (p *Proxy) Admit(ctx context.Context, host string, port uint16, method, path string) ([]netip.AddrPort, error) {
 	host, err := rules.Host(host)
 	if err != nil {
 		return nil, err
 	}
-	p := New(cfg)
-	defer p.Close()
 	r := rules.Request{Protocol: rules.Connect, Host: host, Port: port, Method: "CONNECT"}
 	if path != "" {
 		r.Protocol, r.Method, r.Path = rules.HTTP, method, path

@@ -33,6 +33,8 @@ type Listener struct {
 
 const (
 	stateListen = 10 // TCP_LISTEN of linux/tcp_states.h
+	// tcpTable has the sockets of IPv4 (proc_pid_net(5)). It is missing only where procfs is hidden.
+	tcpTable = "/proc/net/tcp"
 	// maxSockets is how many sockets that listen are looked at.
 	maxSockets = 1 << 16
 	// maxDescriptors is how many descriptors of processes are looked at, to find who has the sockets.
@@ -56,6 +58,20 @@ func Listeners(most int) (found []Listener, more bool, err error) {
 	}
 	found, more = named(open, holders(open, nil), most, more)
 	return found, more, nil
+}
+
+// Tells reports whether this host tells which ports listen: by netlink, which a filter may refuse, or in procfs,
+// which may be hidden. It only opens them, because a list takes most of a millisecond.
+func Tells() bool {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	if err == nil {
+		return unix.Close(fd) == nil
+	}
+	table, err := os.Open(tcpTable)
+	if err == nil {
+		table.Close()
+	}
+	return err == nil
 }
 
 // listening returns the sockets that listen, in the order of their numbers. more says that there are others.
@@ -131,10 +147,10 @@ func newSocket(at netip.AddrPort, uid, inode uint32) socket {
 
 // readListeners returns the sockets that listen from the tables of procfs.
 func readListeners() (open []socket, more bool, err error) {
-	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+	for _, name := range []string{tcpTable, "/proc/net/tcp6"} {
 		table, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		if errors.Is(err, fs.ErrNotExist) && name != tcpTable {
+			continue // a kernel without IPv6
 		}
 		if err != nil {
 			return nil, false, err

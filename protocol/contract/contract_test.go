@@ -2,7 +2,9 @@ package contract_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,6 +19,8 @@ var update = flag.Bool("update", false, "write the generated files")
 // TestGenerated: the files that are made of the contract are current.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
+	text := rig.Value(io.ReadAll(rig.Value(gzip.NewReader(rig.Value(os.Open("contract.txt.gz"))))))
+	rig.Is(t, bytes.Equal(text, rig.Value(os.ReadFile("contract.txt"))), true, "contract.txt.gz is current: go generate ./protocol/contract writes it")
 	for _, f := range contract.Formats {
 		path := filepath.Join("../..", f.File)
 		if *update {

@@ -184,7 +184,7 @@ func TestEnvironmentInfo(t *testing.T) {
 			"processResize": true, "processCloseStdin": true, "processList": true, "processSignals": true, "fsRename": true, "fsWatch": true, "fsApplyPatch": true, "namedSessions": true, "processBuiltins": true, "fsSearch": true, "ports": true, "socketForward": true,
 			"subcommandApprovals": true, "networkRequestRules": true, "sandboxUnixSockets": true, "sandboxDevices": true, "refusals": true, "execApprovalEnforce": true,
 			"errorData": true, "fsReadDirectoryLstat": true, "fsMetadata": true, "fsWriteOptions": true, "fsCanonicalizeMissing": true,
-			"processTimeout": true, "processMaxOutput": true, "processLimits": true, "processRunAs": true,
+			"processTimeout": true, "processMaxOutput": true, "processLimits": true, "processRunAs": os.Geteuid() == 0,
 
 			"networkProxyLaunch": true, "networkProxyReviewDomains": true, "networkProxyTransparentTcp": true, "credentialMasking": true,
 			"credentialMaskingCustomProviders": true, "capabilityDiscoverySandbox": true, "capabilityDiscoveryV2": true,

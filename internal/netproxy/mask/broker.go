@@ -12,6 +12,7 @@ import (
 	"maps"
 	mathrand "math/rand/v2"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -392,7 +393,9 @@ func (m *masking) marker(environ []string) (string, error) {
 	for name, c := range m.names {
 		list = append(list, [2]string{name, c.placeholder})
 	}
-	slices.SortFunc(list, func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(list[i][0], list[j][0]), cmp.Compare(list[i][1], list[j][1])) < 0
+	})
 	text, err := json.Marshal(slices.Compact(list))
 	return string(text), err
 }

@@ -102,10 +102,8 @@ func (l Limits) execLimited(paths, argv, env []string) error {
 		return err
 	}
 	restoreOpenFiles()
-	for _, limit := range l.List() {
-		if err := limit.Impose(); err != nil {
-			return err
-		}
+	if err := linux.Impose(l.List()...); err != nil {
+		return err
 	}
 	found := syscall.ENOENT
 	for _, program := range programs[:len(paths)] {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -222,10 +223,9 @@ func (c *command) become() (code int, err error) {
 			return codeOf(err), fmt.Errorf("%s: %w", c.argv[0], err)
 		}
 	}
-	for _, limit := range c.limits {
-		if err := limit.Impose(); err != nil {
-			return exitBroken, err
-		}
+	runtime.LockOSThread() // which executes the command
+	if err := linux.Impose(c.limits...); err != nil {
+		return exitBroken, err
 	}
 	err = syscall.Exec(c.program, c.argv, c.env)
 	return codeOf(err), fmt.Errorf("%s: %w", c.program, err)

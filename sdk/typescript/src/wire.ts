@@ -486,7 +486,10 @@ export interface Capabilities {
   socketForward?: boolean;
   /** `fs/search`. */
   fsSearch?: boolean;
-  /** `port/list`, `port/watch`, `port/unwatch` and `port/changed`. */
+  /**
+   * `port/list`, `port/watch`, `port/unwatch` and `port/changed`. It is announced where the host
+   * tells which ports listen, and the operator's ceiling has a network.
+   */
   ports?: boolean;
   /** Questions about commands: `process/execApproval`. */
   subcommandApprovals?: boolean;
@@ -516,7 +519,10 @@ export interface Capabilities {
   processMaxOutput?: boolean;
   /** `limits` in `process/start`. */
   processLimits?: boolean;
-  /** `runAs` in `process/start`. An agent that does not run as root refuses it. */
+  /**
+   * `runAs` in `process/start`. It is announced where some request can have it: by an agent of
+   * root's that may change its user, and whose operator neither confines nor judges all processes.
+   */
   processRunAs?: boolean;
   /** The operator gives requests without a sandbox a default one. */
   sandboxDefault?: boolean;

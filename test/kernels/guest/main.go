@@ -1,7 +1,7 @@
 // Command guest is /init of the virtual machines of package kernels. It makes the
 // machine look like an ordinary host, takes away what its environment says, lets
-// the agent diagnose the rest, makes the attempts and the connections of netbench, and
-// powers the machine off. It prints to the serial console.
+// the agent diagnose the rest, has limits held, makes the attempts and the connections of
+// netbench, and powers the machine off. It prints to the serial console.
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +31,10 @@ func main() {
 		if os.Getenv("ONLY") != "" {
 			fmt.Println("guest: connected with", connect())
 		}
+		return
+	}
+	if len(os.Args) > 1 && exceeders[os.Args[1]] != nil {
+		exceeders[os.Args[1]]()
 		return
 	}
 	if os.Getpid() != 1 {
@@ -123,6 +129,9 @@ func attempt() string {
 		return err.Error()
 	}
 	fmt.Println("\nguest: doctor", line.String()) // the output of the firmware does not end with a newline
+	if err := limited(); err != nil {
+		return err.Error()
+	}
 	tests := exec.Command(programs+"/e2e.test", "-test.v", "-test.run="+os.Getenv("E2E_TESTS"), "-test.timeout="+time.Hour.String())
 	tests.Env = []string{
 		"PATH=/usr/bin:/bin", "HOME=/root", "TESTS=nightly", "E2E_PROGRAMS=" + programs,
@@ -131,6 +140,79 @@ func attempt() string {
 	tests.Stdout, tests.Stderr = os.Stdout, os.Stdout
 	_ = tests.Run() // the exit code has the result
 	return fmt.Sprint(tests.ProcessState.ExitCode())
+}
+
+// limited has the agent run this program with limits, and returns what was not held.
+func limited() error {
+	for _, l := range []struct {
+		command string // its last word is of exceeders
+		code    int
+		says    string
+	}{
+		{"agent exec --memory 64m -- init memory", 128 + int(unix.SIGKILL), "(limits.memoryBytes), so a process was ended"},
+		{"agent exec --cpus 0.2 -- init cpus", 0, "throttled"},
+		{"agent exec --pids 60 -- init pids", 0, "refused"},
+		{"agent exec --file-size 4k -- init file-size", 0, "lifting it: operation not permitted"}, // root has all capabilities here
+		{"init no-setpcap agent exec --file-size 4k -- init file-size", 125, "limits.fileSizeBytes: "},
+	} {
+		words := strings.Fields(l.command)
+		cmd := exec.Command(programs+"/"+words[0], words[1:]...)
+		cmd.Env = []string{"PATH=" + programs, "HOME=/root"}
+		said, _ := cmd.CombinedOutput() // the exit code has the result
+		if code := cmd.ProcessState.ExitCode(); code != l.code || !bytes.Contains(said, []byte(l.says)) {
+			return fmt.Errorf("%s: exit code %d, want %d and %q: %s", l.command, code, l.code, l.says, said)
+		}
+	}
+	return nil
+}
+
+// exceeders exceed a limit, and print that it holds. no-setpcap executes a program that may not change its bounding
+// set.
+var exceeders = map[string]func(){
+	"memory": func() { // it is killed
+		var all [][]byte
+		for range 256 {
+			all = append(all, bytes.Repeat([]byte{1}, 1<<20))
+		}
+		fmt.Println("not held:", len(all), "MiB")
+	},
+	"cpus": func() {
+		for {
+			own, err := os.ReadFile("/proc/self/cgroup")
+			stat, err2 := os.ReadFile("/sys/fs/cgroup" + strings.TrimPrefix(strings.TrimSpace(string(own)), "0::") + "/cpu.stat")
+			_, rest, found := strings.Cut(string(stat), "nr_throttled ")
+			switch {
+			case err != nil || err2 != nil || !found:
+				fmt.Println(errors.Join(err, err2), string(stat))
+				return
+			case !strings.HasPrefix(rest, "0\n"):
+				fmt.Println("throttled")
+				return
+			}
+		}
+	},
+	"pids": func() { // the control group kills what it has started
+		for n := range 100 {
+			if err := exec.Command(programs+"/init", "wait").Start(); err != nil {
+				fmt.Println("refused:", n, err)
+				return
+			}
+		}
+		fmt.Println("not held")
+	},
+	"file-size": func() {
+		none := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+		fmt.Println("lifting it:", unix.Setrlimit(unix.RLIMIT_FSIZE, &none))
+	},
+	"no-setpcap": func() {
+		runtime.LockOSThread()
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SETPCAP, 0, 0, 0)
+		if err == nil {
+			err = syscall.Exec(programs+"/"+os.Args[2], os.Args[2:], os.Environ())
+		}
+		fmt.Println(err)
+	},
+	"wait": func() { time.Sleep(time.Hour) },
 }
 
 // connect has commands connect to a server through a managed network, and returns the result.

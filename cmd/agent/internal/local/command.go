@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/approval"
+	"github.com/execagent/execagent/internal/linux"
 	"github.com/execagent/execagent/internal/sandbox/changes"
 	"github.com/execagent/execagent/internal/sandbox/confine"
 	"github.com/execagent/execagent/internal/sandbox/placeholder"
@@ -95,10 +97,9 @@ func (c *Command) run(r *ruled) (code int, err error) {
 	}
 	p := r.program(c.Argv)
 	if held.Unconfined() {
-		for _, limit := range c.Limits.List() {
-			if err := limit.Impose(); err != nil {
-				return 0, err
-			}
+		runtime.LockOSThread() // which executes the command
+		if err := linux.Impose(c.Limits.List()...); err != nil {
+			return 0, err
 		}
 		err := become(p.Argv[0], c.Argv, c.Sys.Environ)
 		return confine.ShellCode(err), err

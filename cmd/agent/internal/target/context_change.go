@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -132,7 +133,7 @@ func (f *ContextFile) become(text, current string, want []Context) error {
 	if err := next.parse(text); err != nil {
 		return fmt.Errorf("%s: %w", f.Path, errForm)
 	}
-	slices.SortFunc(want, func(a, b Context) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(want, func(i, j int) bool { return want[i].Name < want[j].Name })
 	if next.Current != current || !slices.EqualFunc(next.Contexts, want, func(a, b Context) bool { return a.equal(&b) }) {
 		return fmt.Errorf("%s: %w", f.Path, errForm)
 	}

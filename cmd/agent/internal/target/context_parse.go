@@ -3,6 +3,7 @@ package target
 import (
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -22,7 +23,7 @@ func (f *ContextFile) parse(text string) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	slices.SortFunc(f.Contexts, func(a, b Context) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(f.Contexts, func(i, j int) bool { return f.Contexts[i].Name < f.Contexts[j].Name })
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -269,7 +270,7 @@ func (f *Files) directory(ctx context.Context, at string, l Listing) (entries []
 		entries = append(entries, newEntry(d.FileName, path.Join(at, d.FileName), &m))
 	}
 	entries = slices.DeleteFunc(entries, hidden)
-	slices.SortFunc(entries, func(a, b listedFile) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
 	if l.Long || l.JSON {
 		f.describe(ctx, entries)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/internal/program"
@@ -24,7 +23,7 @@ type Search struct {
 	Quiet    bool // print nothing
 	Null     bool // a zero byte ends each path
 	JSON     bool
-	Terminal bool // names and lines are shown to a person
+	Terminal bool // quote names that would control a terminal
 }
 
 // Found says how a search went.
@@ -45,13 +44,14 @@ type foundLine struct {
 	protocol.SearchMatch
 }
 
-// Find writes the paths that a search finds below directories.
+// Find writes the paths that a search finds below directories. The caller sees to it that nothing steers a
+// terminal ([program.Harmless]).
 func (f *Files) Find(ctx context.Context, w io.Writer, dirs []string, s Search) (found Found, err error) {
 	s.Names = true
 	return f.search(ctx, w, dirs, s)
 }
 
-// Grep writes the lines that a search finds, as grep(1) does.
+// Grep writes the lines that a search finds, as grep(1) does; see [Files.Find].
 func (f *Files) Grep(ctx context.Context, w io.Writer, names []string, s Search) (found Found, err error) {
 	return f.search(ctx, w, names, s)
 }
@@ -127,19 +127,6 @@ func (o *searchOutput) name(path string) string {
 	return path
 }
 
-// text returns a line as it is printed. A file could steer a terminal with control characters.
-func (o *searchOutput) text(line string) string {
-	if !o.Terminal {
-		return line
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, line)
-}
-
 // file prints a file. named: its name stands before each line.
 func (o *searchOutput) file(path string, file protocol.SearchedFile, named bool) {
 	switch {
@@ -175,7 +162,7 @@ func (o *searchOutput) match(path string, m *protocol.SearchMatch, named bool) {
 		if o.Numbers {
 			fmt.Fprint(o.w, number, mark)
 		}
-		fmt.Fprintln(o.w, o.text(text))
+		fmt.Fprintln(o.w, text)
 		o.last, o.line = path, number
 	}
 	for i, text := range m.Before {

@@ -2,7 +2,6 @@ package execcheck
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -46,8 +45,9 @@ func loaderOf(fd int, begin []byte) string {
 	// The kernel does not look at the class that the file says it has, but at the machine and the
 	// size of an entry.
 	table, size, count := uint64(word(head[28:])), 32, int(half(head[44:]))
-	switch elf.Machine(half(head[18:])) {
-	case elf.EM_X86_64, elf.EM_AARCH64:
+	const amd64, arm64 = 62, 183 // EM_X86_64 and EM_AARCH64 of elf.h
+	switch half(head[18:]) {
+	case amd64, arm64:
 		if wide := read(0, sizeOfHeader64); wide != nil && half(wide[54:]) == 56 {
 			table, size, count = long(wide[32:]), 56, int(half(wide[56:]))
 		}

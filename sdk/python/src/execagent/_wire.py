@@ -431,7 +431,8 @@ if TYPE_CHECKING:
         socketForward: NotRequired[bool]
         # `fs/search`.
         fsSearch: NotRequired[bool]
-        # `port/list`, `port/watch`, `port/unwatch` and `port/changed`.
+        # `port/list`, `port/watch`, `port/unwatch` and `port/changed`. It is announced where the
+        # host tells which ports listen, and the operator's ceiling has a network.
         ports: NotRequired[bool]
         # Questions about commands: `process/execApproval`.
         subcommandApprovals: NotRequired[bool]
@@ -461,7 +462,9 @@ if TYPE_CHECKING:
         processMaxOutput: NotRequired[bool]
         # `limits` in `process/start`.
         processLimits: NotRequired[bool]
-        # `runAs` in `process/start`. An agent that does not run as root refuses it.
+        # `runAs` in `process/start`. It is announced where some request can have it: by an agent of
+        # root's that may change its user, and whose operator neither confines nor judges all
+        # processes.
         processRunAs: NotRequired[bool]
         # The operator gives requests without a sandbox a default one.
         sandboxDefault: NotRequired[bool]
