@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/execagent/execagent/conformance/internal/suite"
+	"github.com/execagent/execagent/test/rig"
+)
+
+var (
+	agentURL string // set by TestMain
+	program  string // of that agent
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	syscall.Umask(0o022) // the cases expect it
+	var code int
+	err := rig.Outside(context.Background(), func(t rig.T) {
+		program = rig.Agent(t)
+		if raceEnabled() {
+			program = filepath.Join(t.TempDir(), "agent") // of another kind: a race ends it with status 66
+			build := exec.Command("go", "build", "-race", "-o", program, "./cmd/agent")
+			build.Dir = ".."
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("building the agent: %w\n%s", err, out)
+			}
+		}
+		cmd := exec.Command(program, "--listen", "ws://127.0.0.1:0")
+		cmd.Stderr = os.Stderr
+		agent := rig.Start(t, cmd)
+		agentURL = agent.Line(t)
+		code = m.Run()
+		agent.Terminate(t)
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// raceEnabled reports whether this test binary was built with -race.
+func raceEnabled() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// TestCases has each case of the suite with the agent, and those of testdata, which only ours has to pass.
+func TestCases(t *testing.T) {
+	checkAll(t, suite.Suite{URL: agentURL, Command: program + " --listen stdio"},
+		append(rig.Value(suite.LoadCases(sub("cases/executor"))), rig.Value(suite.LoadCases(os.DirFS("testdata")))...))
+}
+
+// TestSupervised has the cases with a sandbox and a proxy, with an agent that can make no namespaces, and so supervises.
+func TestSupervised(t *testing.T) {
+	launcher := rig.Launcher(t, t.TempDir())
+	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
+	s := suite.Suite{URL: agent.Line(t), Expected: rig.Value(suite.ReadExpected(rig.Value(data.ReadFile("expected/supervised.json"))))}
+	cases := slices.DeleteFunc(rig.Value(suite.LoadCases(sub("cases/executor"))), func(c *suite.Case) bool {
+		return c.Area != "sandbox" || !rig.Runs(rig.Merge) && !strings.Contains(c.Name, "-all-") && !strings.Contains(c.Name, "-mask-")
+	})
+	t.Run("cases", func(t *testing.T) { checkAll(t, s, cases) })
+	agent.Terminate(t)
+}
+
+// checkAll checks an agent of ours, a test for each case.
+func checkAll(t *testing.T, s suite.Suite, cases []*suite.Case) {
+	s.Exact, s.Slow, s.Scale = true, true, rig.Patience.Seconds()/20
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range rig.Value(s.CheckExecutor(t.Context(), []*suite.Case{c})).Results {
+				switch r.Outcome {
+				case suite.Failed:
+					t.Errorf("%s (%s): %s", r.Name, r.Section, r.Why)
+				case suite.Skipped:
+					t.Skip(r.Why)
+				}
+			}
+		})
+	}
+}
+
+// TestWrong: executors that are wrong in one place fail in the area of that place, and with what was wrong.
+func TestWrong(t *testing.T) {
+	t.Parallel()
+	for _, row := range rig.Rows(t, "testdata/wrong.txt", "executors", 4) {
+		command, area, pattern, why := strings.ReplaceAll(row[0], "AGENT", program+" --listen stdio"), row[1], row[2], row[3]
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			scale := "15"
+			if why == "within" {
+				scale = "0.05" // it has to run out of time
+			}
+			var out bytes.Buffer
+			status, err := run(t.Context(), []string{"--command", command, "--case", pattern, "--time-scale", scale}, &out)
+			rig.Check(t, err)
+			rig.Is(t, status, 1, "status")
+			_, failures, _ := strings.Cut(out.String(), "## Failures")
+			rig.Is(t, strings.Contains(failures, "("+area+", ") && strings.Contains(failures, why), true, "the failure in the area %s says %q: %s", area, why, failures)
+		})
+	}
+}
