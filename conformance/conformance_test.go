@@ -75,41 +75,88 @@ func TestSupervised(t *testing.T) {
 	agent.Terminate(t)
 }
 
+// TestClients has each case of the suite with the Go client, and with the plain client of docs/protocol.
+func TestClients(t *testing.T) {
+	cases := rig.Value(suite.LoadClientCases(sub("cases/client")))
+	check := func(name, command string, expected *suite.Expected) {
+		t.Run(name, func(t *testing.T) {
+			s := thorough(suite.Suite{Client: command, Expected: expected, Slow: rig.Runs(rig.Merge)})
+			for _, c := range cases {
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					judge(t)(s.CheckClient(t.Context(), []*suite.ClientCase{c}))
+				})
+			}
+		})
+	}
+	check("go", program+" exec --url {url} --", nil)
+	if rig.Lacking("python3") == nil {
+		expected := rig.Value(suite.ReadExpected(rig.Value(data.ReadFile("expected/client-py.json"))))
+		if !rig.Runs(rig.Merge) {
+			cases = slices.DeleteFunc(cases, func(c *suite.ClientCase) bool { return expected.Of(c.Name) != "" }) // they take their whole time
+		}
+		check("python", "python3 "+rig.Value(filepath.Abs("../docs/protocol/client.py"))+" {url}", expected)
+	}
+}
+
+// thorough is a suite that a busy machine does not fail.
+func thorough(s suite.Suite) suite.Suite {
+	s.Exact, s.Scale = true, rig.Patience.Seconds()/20
+	return s
+}
+
 // checkAll checks an agent of ours, a test for each case.
 func checkAll(t *testing.T, s suite.Suite, cases []*suite.Case) {
-	s.Exact, s.Slow, s.Scale = true, true, rig.Patience.Seconds()/20
+	s = thorough(s)
+	s.Slow = true
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			for _, r := range rig.Value(s.CheckExecutor(t.Context(), []*suite.Case{c})).Results {
-				switch r.Outcome {
-				case suite.Failed:
-					t.Errorf("%s (%s): %s", r.Name, r.Section, r.Why)
-				case suite.Skipped:
-					t.Skip(r.Why)
-				}
-			}
+			judge(t)(s.CheckExecutor(t.Context(), []*suite.Case{c}))
 		})
 	}
 }
 
-// TestWrong: executors that are wrong in one place fail in the area of that place, and with what was wrong.
+// judge returns what fails a test for a report with failures, and skips it for one with nothing else.
+func judge(t *testing.T) func(*suite.Report, error) {
+	return func(report *suite.Report, err error) {
+		t.Helper()
+		rig.Must(t, err)
+		for _, r := range report.Results {
+			switch r.Outcome {
+			case suite.Failed:
+				t.Errorf("%s (%s): %s", r.Name, r.Section, r.Why)
+			case suite.Skipped:
+				t.Skip(r.Why)
+			}
+		}
+	}
+}
+
+// TestWrong: executors and clients that are wrong in one place fail in the area of that place, and with what was wrong.
 func TestWrong(t *testing.T) {
 	t.Parallel()
-	for _, row := range rig.Rows(t, "testdata/wrong.txt", "executors", 4) {
-		command, area, pattern, why := strings.ReplaceAll(row[0], "AGENT", program+" --listen stdio"), row[1], row[2], row[3]
-		t.Run(command, func(t *testing.T) {
-			t.Parallel()
-			scale := "15"
-			if why == "within" {
-				scale = "0.05" // it has to run out of time
-			}
-			var out bytes.Buffer
-			status, err := run(t.Context(), []string{"--command", command, "--case", pattern, "--time-scale", scale}, &out)
-			rig.Check(t, err)
-			rig.Is(t, status, 1, "status")
-			_, failures, _ := strings.Cut(out.String(), "## Failures")
-			rig.Is(t, strings.Contains(failures, "("+area+", ") && strings.Contains(failures, why), true, "the failure in the area %s says %q: %s", area, why, failures)
-		})
+	client := rig.Value(filepath.Abs("../docs/protocol/client.py"))
+	for _, kind := range []string{"command", "client"} {
+		for _, row := range rig.Rows(t, "testdata/wrong.txt", kind, 4) {
+			command := strings.NewReplacer("AGENT", program+" --listen stdio", "CLIENT", client).Replace(row[0])
+			t.Run(command, func(t *testing.T) {
+				t.Parallel()
+				if kind == "client" && rig.Lacking("python3") != nil {
+					t.Skip("needs python3")
+				}
+				area, pattern, why := row[1], row[2], row[3]
+				scale := "15"
+				if why == "within" {
+					scale = "0.05" // it has to run out of time
+				}
+				var out bytes.Buffer
+				status, err := run(t.Context(), []string{"--" + kind, command, "--case", pattern, "--time-scale", scale}, &out)
+				rig.Check(t, err)
+				rig.Is(t, status, 1, "status")
+				_, failures, _ := strings.Cut(out.String(), "## Failures")
+				rig.Is(t, strings.Contains(failures, "("+area+", ") && strings.Contains(failures, why), true, "the failure in the area %s says %q: %s", area, why, failures)
+			})
+		}
 	}
 }

@@ -173,7 +173,7 @@ func used(t *contract.Type, v any, flags []string) []string {
 // params returns what is wrong with the params of a method.
 func params(method *contract.Method, raw json.RawMessage) error {
 	name := method.Params.Name
-	if name == "EmptyParams" && (len(raw) == 0 || string(raw) == "null") {
+	if method.Params.Kind == contract.Any || name == "EmptyParams" && (len(raw) == 0 || string(raw) == "null") {
 		return nil
 	}
 	if err := Valid(name, raw); err != nil {

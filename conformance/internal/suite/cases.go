@@ -2,7 +2,6 @@ package suite
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,8 +113,8 @@ func ReadExpected(data []byte) (*Expected, error) {
 	return &e, nil
 }
 
-// of returns why a case is expected to differ; "": it is not.
-func (e *Expected) of(name string) string {
+// Of returns why a case is expected to differ; "": it is not.
+func (e *Expected) Of(name string) string {
 	if e != nil {
 		for _, d := range e.Differences {
 			if ok, _ := path.Match(d.Case, name); ok {
@@ -142,11 +141,4 @@ func (e *Expected) Unused(names []string) (patterns []string) {
 		}
 	}
 	return patterns
-}
-
-type ClientCase struct{ Name, Area, Section string }
-
-func LoadClientCases(folder fs.FS) ([]*ClientCase, error) { return nil, nil }
-func (s *Suite) CheckClient(ctx context.Context, cases []*ClientCase) (*Report, error) {
-	return nil, nil
 }

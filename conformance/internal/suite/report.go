@@ -34,8 +34,7 @@ func (r *Result) why() string {
 	if len(why) > maxWhy {
 		why = why[:maxWhy] + " …"
 	}
-	why = strings.ReplaceAll(why, "\n     got ", "; got ")
-	quoted := strconv.Quote(why)
+	quoted := strconv.Quote(strings.ReplaceAll(strings.ReplaceAll(why, "\n     ", "; "), "\n", "; "))
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 

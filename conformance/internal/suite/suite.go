@@ -134,7 +134,7 @@ func (s *Suite) run(ctx context.Context, about string, all []work) (*Report, err
 			default:
 				err = s.once(ctx, w, filepath.Join(base, fmt.Sprint(i)))
 			}
-			if _, ok := errors.AsType[errTime](err); ok && s.Expected.of(w.result.Name) == "" {
+			if _, ok := errors.AsType[errTime](err); ok && s.Expected.Of(w.result.Name) == "" {
 				late.Add(1)
 			}
 			w.result.Took = time.Since(begin)
@@ -162,7 +162,7 @@ func (s *Suite) once(ctx context.Context, w *work, dir string) error {
 
 // judge fills in how a case has ended.
 func (s *Suite) judge(r *Result, err error) {
-	why := s.Expected.of(r.Name)
+	why := s.Expected.Of(r.Name)
 	switch {
 	case errors.Is(err, errSkip):
 		r.Outcome, r.Why = Skipped, strings.TrimPrefix(err.Error(), errSkip.Error()+": ")
@@ -351,4 +351,3 @@ func areas(results []Result) []string {
 	}
 	return all
 }
-
