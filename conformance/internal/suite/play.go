@@ -75,7 +75,7 @@ func (p *player) connect(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	p.conns[name] = &conn{link: link, ctx: ctx, stop: context.AfterFunc(ctx, link.close)}
+	p.conns[name] = &conn{link: link, cause: func() error { return context.Cause(ctx) }, stop: context.AfterFunc(ctx, link.close)}
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
 // requests of the executor.
 type conn struct {
 	link
-	ctx   context.Context // of the case, whose end closes the link
+	cause func() error // why the case has ended, which closes the link; nil: it has not
 	stop  func() bool
 	talk  contracttest.Conversation
 	sent  json.RawMessage  // last
@@ -267,7 +267,7 @@ func (c *conn) close() {
 func (c *conn) send(message []byte) error {
 	c.talk.Sent(message)
 	if err := c.write(message); err != nil {
-		return cmp.Or(context.Cause(c.ctx), fmt.Errorf("%w (%.200s)", errEnded, err))
+		return cmp.Or(c.cause(), fmt.Errorf("%w (%.200s)", errEnded, err))
 	}
 	return nil
 }
@@ -275,9 +275,9 @@ func (c *conn) send(message []byte) error {
 // receive returns the next message of any kind that is not queued. It is one that the contract has.
 func (c *conn) receive() (map[string]any, error) {
 	message, err := c.read()
-	switch {
-	case c.ctx.Err() != nil:
-		return nil, context.Cause(c.ctx)
+	switch cause := c.cause(); {
+	case cause != nil:
+		return nil, cause
 	case err != nil:
 		return nil, fmt.Errorf("%w (%.200s)", errEnded, err)
 	}

@@ -29,8 +29,8 @@ type played struct {
 	c      *ClientCase
 	token  string
 	url    string
-	ctx    context.Context // of the case
-	stop   context.CancelFunc
+	done   chan struct{} // closed at the end of the case
+	stop   func()
 	giveUp context.CancelFunc
 	http   *http.Server
 	wg     sync.WaitGroup
@@ -80,10 +80,11 @@ func listenAs(ctx context.Context, c *ClientCase, token string, giveUp context.C
 	if err != nil {
 		return nil, err
 	}
-	p := &played{c: c, token: token, url: "ws://" + l.Addr().String(), changed: make(chan struct{}),
+	p := &played{c: c, token: token, url: "ws://" + l.Addr().String(), done: make(chan struct{}), changed: make(chan struct{}),
 		giveUp: giveUp, busy: c.Busy, refused: c.RefuseWrites, never: map[string]bool{}}
 	p.process.writes = map[string]string{}
-	p.ctx, p.stop = context.WithCancel(ctx)
+	p.stop = sync.OnceFunc(func() { close(p.done) })
+	context.AfterFunc(ctx, p.stop)
 	p.http = &http.Server{Handler: http.HandlerFunc(p.accept), ReadHeaderTimeout: time.Minute, MaxHeaderBytes: maxHead}
 	p.wg.Go(func() { _ = p.http.Serve(l) })
 	return p, nil
@@ -123,20 +124,32 @@ func (p *played) wakeLocked() {
 	p.changed = make(chan struct{})
 }
 
-// await waits until something is so, and reports whether it is.
-func (p *played) await(ctx context.Context, isLocked func() bool) bool {
+// await waits until something is so, it is late, or the case has ended.
+func (p *played) await(late <-chan time.Time, isLocked func() bool) {
 	for {
 		p.mu.Lock()
 		is, changed := isLocked(), p.changed
 		p.mu.Unlock()
 		if is {
-			return true
+			return
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return false
+		case <-late:
+			return
+		case <-p.done:
+			return
 		}
+	}
+}
+
+// ended reports whether the case has ended.
+func (p *played) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -169,7 +182,7 @@ func (p *played) accept(w http.ResponseWriter, r *http.Request) {
 		case "garbage":
 			_, _ = conn.Write(bytes.Repeat([]byte("\x00\xff\x1b[2Jgarbage\r\n"), 10_000))
 		case "silence":
-			<-p.ctx.Done()
+			<-p.done
 		}
 		return
 	}
@@ -182,10 +195,18 @@ func (p *played) accept(w http.ResponseWriter, r *http.Request) {
 	}
 	ws.SetReadLimit(maxMessage)
 	c := &clientConn{p: p, ws: ws, waiting: map[string]bool{}}
-	defer context.AfterFunc(p.ctx, c.end)() // its end unblocks who reads and writes
+	gone := make(chan struct{})
+	p.wg.Go(func() { // the end of the case unblocks who reads and writes
+		select {
+		case <-p.done:
+		case <-gone:
+		}
+		c.end()
+	})
+	defer close(gone)
 	for {
 		kind, message, err := ws.ReadMessage()
-		if err != nil || p.ctx.Err() != nil {
+		if err != nil || p.ended() {
 			break
 		}
 		p.mu.Lock()
@@ -200,7 +221,6 @@ func (p *played) accept(w http.ResponseWriter, r *http.Request) {
 		p.current = nil
 	}
 	p.mu.Unlock()
-	c.end()
 }
 
 // end cuts the connection.
@@ -472,10 +492,10 @@ func (c *clientConn) writeLocked(r request, w protocolParams, running bool) {
 // read answers process/read, once there is something to tell.
 func (c *clientConn) read(r request, w protocolParams) {
 	p := c.p
-	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(min(w.WaitMs, 600_000))*time.Millisecond)
-	defer cancel()
 	if w.WaitMs > 0 {
-		p.await(ctx, func() bool { return p.process.seq > w.AfterSeq || p.process.closed })
+		late := time.NewTimer(time.Duration(min(w.WaitMs, 600_000)) * time.Millisecond)
+		defer late.Stop()
+		p.await(late.C, func() bool { return p.process.seq > w.AfterSeq || p.process.closed })
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -505,7 +525,7 @@ func (p *played) play() {
 			p.mu.Unlock()
 			return
 		}
-		if p.ctx.Err() != nil {
+		if p.ended() {
 			return
 		}
 	}
@@ -528,13 +548,13 @@ func (p *played) act(a act) error {
 			return map[string]any{}
 		})
 	case a.Stdin > 0:
-		p.await(p.ctx, func() bool { return p.process.input.Len() >= a.Stdin })
+		p.await(nil, func() bool { return p.process.input.Len() >= a.Stdin })
 	case a.EOF:
-		p.await(p.ctx, func() bool { return p.process.eof })
+		p.await(nil, func() bool { return p.process.eof })
 	case a.Answered != "":
-		p.await(p.ctx, func() bool { return slices.Contains(p.known, a.Answered) })
+		p.await(nil, func() bool { return slices.Contains(p.known, a.Answered) })
 	case a.Resumed:
-		p.await(p.ctx, func() bool { return p.current != nil && p.current.initialized && p.resumes > 0 })
+		p.await(nil, func() bool { return p.current != nil && p.current.initialized && p.resumes > 0 })
 	case a.Cut:
 		p.mu.Lock()
 		p.cutLocked()
