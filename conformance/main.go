@@ -168,7 +168,7 @@ func write(name string, instead io.Writer, report func(io.Writer) error) error {
 		}
 		return report(instead)
 	}
-	f, err := os.Create(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) // a report replaces an older one
 	if err != nil {
 		return err
 	}

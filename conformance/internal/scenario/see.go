@@ -3,13 +3,14 @@ package scenario
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 // data returns the bytes that a value of a scenario stands for.
@@ -21,7 +22,7 @@ func data(v any) ([]byte, error) {
 		return v, nil
 	case map[string]any:
 		if text, ok := v["base64"].(string); ok {
-			return base64.StdEncoding.DecodeString(text)
+			return strictjson.StdBase64.Decode(text)
 		}
 		text, isText := v["repeat"].(string)
 		times, isNumber := v["times"].(float64)

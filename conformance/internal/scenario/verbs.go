@@ -312,7 +312,7 @@ func patched(result *protocol.ApplyPatchResult, err error) (any, error) {
 	for _, c := range result.Changes {
 		path, pathErr := c.Path.Native()
 		err = errors.Join(err, pathErr)
-		list = append(list, map[string]any{"kind": string(c.Kind), "path": path})
+		list = append(list, map[string]any{"kind": c.Kind, "path": path})
 	}
 	members := map[string]any{"output": result.Output, "changes": list}
 	if result.Diff != nil {

@@ -48,7 +48,7 @@ func (s *Suite) playFor(ctx context.Context, c *ClientCase, dir string) error {
 	out, errOut, code := c.printed()
 	var wrong []error
 	if status != code {
-		wrong = append(wrong, fmt.Errorf("its status is %d, not %d (%v)", status, code, waitErr))
+		wrong = append(wrong, errors.Join(fmt.Errorf("its status is %d, not %d", status, code), waitErr))
 	}
 	if got := stdout.text(); got != out {
 		wrong = append(wrong, fmt.Errorf("its standard output %s", differs(out, got)))

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/execagent/execagent/internal/strictjson"
 )
 
 var portNumber = regexp.MustCompile(`"port": "@([A-Z0-9]+)@"`)
@@ -78,7 +79,7 @@ func (c *conn) output(want *expectedOutput) error {
 			continue
 		}
 		chunk, _ := m["params"].(map[string]any)["chunk"].(string)
-		data, err := base64.StdEncoding.DecodeString(chunk)
+		data, err := strictjson.StdBase64.Decode(chunk)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package suite
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/internal/contracttest"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -222,7 +222,7 @@ func split(want, got map[string]any) bool {
 			return ""
 		}
 		text, _ := params["chunk"].(string)
-		data, _ := base64.StdEncoding.DecodeString(text)
+		data, _ := strictjson.StdBase64.Decode(text)
 		return string(data)
 	}
 	part, whole := chunk(got), chunk(want)
@@ -267,7 +267,7 @@ func (c *conn) close() {
 func (c *conn) send(message []byte) error {
 	c.talk.Sent(message)
 	if err := c.write(message); err != nil {
-		return cmp.Or(c.cause(), fmt.Errorf("%w (%.200s)", errEnded, err))
+		return cmp.Or(c.cause(), fmt.Errorf("%w (%w)", errEnded, err))
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (c *conn) receive() (map[string]any, error) {
 	case cause != nil:
 		return nil, cause
 	case err != nil:
-		return nil, fmt.Errorf("%w (%.200s)", errEnded, err)
+		return nil, fmt.Errorf("%w (%w)", errEnded, err)
 	}
 	if c.size += len(message); c.size > maxReceived {
 		return nil, errors.New("the executor sends without end")

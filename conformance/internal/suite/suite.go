@@ -251,7 +251,7 @@ func (s *Suite) dialer(dir string, env []string) func(context.Context) (link, er
 
 // cannot returns why a case cannot run with an executor that announces these flags.
 func (s *Suite) cannot(c *Case, flags map[string]bool) error {
-	needs, several, binary := slices.Clone(c.Needs), false, false
+	needs, several, closed, binary := slices.Clone(c.Needs), false, false, false
 	for _, step := range c.Steps {
 		message := []byte(step.Send)
 		if step.SendText != nil {
@@ -261,6 +261,7 @@ func (s *Suite) cannot(c *Case, flags map[string]bool) error {
 			used, _ := contracttest.Asks(message)
 			needs = append(needs, used...)
 		}
+		closed = closed || step.ExpectClosed != nil
 		several = several || step.Connect != nil || step.Drop != nil || cmp.Or(step.Conn, "a") != "a"
 		binary = binary || step.SendBinary != nil
 	}
@@ -279,6 +280,8 @@ func (s *Suite) cannot(c *Case, flags map[string]bool) error {
 		return fmt.Errorf("%w: it needs an executor of its own, and no command was given", errSkip)
 	case s.URL == "" && several:
 		return fmt.Errorf("%w: it needs several connections, and no URL was given", errSkip)
+	case s.URL == "" && closed:
+		return fmt.Errorf("%w: on lines an executor may stay when it has ended the connection (rpc.md 1.4)", errSkip)
 	case s.URL == "" && binary:
 		return fmt.Errorf("%w: lines have no binary frames", errSkip)
 	case c.Root && os.Geteuid() != 0:
