@@ -79,15 +79,13 @@ func TestSupervised(t *testing.T) {
 func TestClients(t *testing.T) {
 	cases := rig.Value(suite.LoadClientCases(sub("cases/client")))
 	check := func(name, command string, expected *suite.Expected) {
-		t.Run(name, func(t *testing.T) {
-			s := thorough(suite.Suite{Client: command, Expected: expected, Slow: rig.Runs(rig.Merge)})
-			for _, c := range cases {
-				t.Run(c.Name, func(t *testing.T) {
-					t.Parallel()
-					judge(t)(s.CheckClient(t.Context(), []*suite.ClientCase{c}))
-				})
-			}
-		})
+		s := thorough(suite.Suite{Client: command, Expected: expected, Slow: rig.Runs(rig.Merge)})
+		for _, c := range cases {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				judge(t)(s.CheckClient(t.Context(), []*suite.ClientCase{c}))
+			})
+		}
 	}
 	check("go", program+" exec --url {url} --", nil)
 	if rig.Lacking("python3") == nil {

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,30 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// maxMessage is how long a message may be (rpc.md 1.3).
-const maxMessage = 64 << 20
+const (
+	// maxMessage is how long a message may be, in bytes. The protocol allows more (rpc.md 1.3), which no case needs.
+	maxMessage = 16 << 20
+	// maxCommas bounds the values of a message, which take more memory than its text.
+	maxCommas = 1 << 20
+	// maxReceived and maxMessages bound what one program sends in one case, in bytes and in messages.
+	maxReceived = 32 << 20
+	maxMessages = 5000
+)
+
+// errFlood says that a program sends more than any case makes it send.
+var errFlood = errors.New("it sends without end")
+
+// An intake counts what was received.
+type intake struct{ bytes, messages int }
+
+// take counts a message, and refuses it beyond the bounds.
+func (i *intake) take(message []byte) error {
+	i.bytes, i.messages = i.bytes+len(message), i.messages+1
+	if i.bytes > maxReceived || i.messages > maxMessages || bytes.Count(message, []byte(",")) > maxCommas {
+		return errFlood
+	}
+	return nil
+}
 
 // A link carries messages to and from an executor, as another program would: it has nothing of our transport.
 type link interface {
@@ -145,7 +168,7 @@ func (p *program) read() ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		case len(line) > maxMessage:
-			return nil, errors.New("a line has more than 64 MiB")
+			return nil, errors.New("a line has more than 16 MiB")
 		}
 	}
 }

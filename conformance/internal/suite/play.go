@@ -244,16 +244,13 @@ func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
 // requests of the executor.
 type conn struct {
 	link
-	cause func() error // why the case has ended, which closes the link; nil: it has not
-	stop  func() bool
-	talk  contracttest.Conversation
-	sent  json.RawMessage  // last
-	queue []map[string]any // received, of the kind that nobody asked for yet
-	size  int              // of all that was received, in bytes
+	cause  func() error // why the case has ended, which closes the link; nil: it has not
+	stop   func() bool
+	talk   contracttest.Conversation
+	sent   json.RawMessage  // last
+	queue  []map[string]any // received, of the kind that nobody asked for yet
+	intake intake
 }
-
-// maxReceived bounds what is kept of a connection, in bytes.
-const maxReceived = 256 << 20
 
 // errEnded says that the executor has ended the connection.
 var errEnded = errors.New("the executor has ended the connection")
@@ -281,8 +278,8 @@ func (c *conn) receive() (map[string]any, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w (%w)", errEnded, err)
 	}
-	if c.size += len(message); c.size > maxReceived {
-		return nil, errors.New("the executor sends without end")
+	if err := c.intake.take(message); err != nil {
+		return nil, err
 	}
 	if err := c.talk.Received(message); err != nil {
 		return nil, fmt.Errorf("the contract: %w: %.1000s", err, message)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -35,21 +36,22 @@ type played struct {
 	http   *http.Server
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	changed chan struct{} // closed, and made anew, with each change
-	faults  []error
-	current *clientConn // that has the session
-	session bool
-	resumes int
-	busy    int
-	cut     bool // at least once
-	silent  bool
-	lost    bool // the answer that the case loses
-	refused int  // writes
-	behind  string
-	never   map[string]bool // requests without an answer that must not come again
-	known   []string        // server requests that were answered by an error
-	process playedProcess
+	mu       sync.Mutex
+	changed  chan struct{} // closed, and made anew, with each change
+	faults   []error
+	current  *clientConn // that has the session
+	session  bool
+	resumes  int
+	busy     int
+	silent   bool
+	lost     bool   // the answer that the case loses
+	refused  int    // writes
+	accepted int    // connections
+	intake   intake // of all of them
+	behind   string
+	never    map[string]bool // requests without an answer that must not come again
+	known    []string        // server requests that were answered by an error
+	process  playedProcess
 }
 
 type playedProcess struct {
@@ -92,7 +94,9 @@ func listenAs(ctx context.Context, c *ClientCase, token string, giveUp context.C
 
 // close ends all and returns what the client has done wrong.
 func (p *played) close() []error {
+	p.mu.Lock() // who is accepted from now on is refused, so nobody joins those that are waited for
 	p.stop()
+	p.mu.Unlock()
 	_ = p.http.Close()
 	p.wg.Wait()
 	p.mu.Lock()
@@ -153,11 +157,23 @@ func (p *played) ended() bool {
 	}
 }
 
+const (
+	// maxAccepted is how many connections a client may open in one case. One that tries every 100 ms opens fewer.
+	maxAccepted = 2000
+	// maxWaiting is how many requests of a connection may wait for their answers (rpc.md 2.6).
+	maxWaiting = 1024
+)
+
 // accept is called for each connection.
 func (p *played) accept(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	if p.accepted++; p.ended() || p.accepted > maxAccepted {
+		p.mu.Unlock()
+		http.Error(w, "no", http.StatusServiceUnavailable)
+		return
+	}
 	p.wg.Add(1) // close waits for it: the server does not
 	defer p.wg.Done()
-	p.mu.Lock()
 	if r.Header.Get("Origin") != "" {
 		p.faultLocked("the handshake has an Origin")
 	}
@@ -178,6 +194,7 @@ func (p *played) accept(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer conn.Close()
+		_ = conn.SetWriteDeadline(time.Now().Add(grace))
 		switch p.c.Upgrade {
 		case "garbage":
 			_, _ = conn.Write(bytes.Repeat([]byte("\x00\xff\x1b[2Jgarbage\r\n"), 10_000))
@@ -210,11 +227,19 @@ func (p *played) accept(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		p.mu.Lock()
-		if kind != websocket.TextMessage {
+		err = p.intake.take(message)
+		switch {
+		case err != nil:
+			p.faultLocked("the client: %w", err)
+		case kind != websocket.TextMessage:
 			p.faultLocked("a message is in a binary frame")
+		default:
+			c.takeLocked(message)
 		}
-		c.takeLocked(message)
 		p.mu.Unlock()
+		if err != nil {
+			break
+		}
 	}
 	p.mu.Lock()
 	if p.current == c {
@@ -228,7 +253,6 @@ func (c *clientConn) end() { _ = c.ws.NetConn().Close() }
 
 // cutLocked cuts the connection that has the session.
 func (p *played) cutLocked() {
-	p.cut = true
 	if p.current != nil {
 		p.current.end()
 		p.current = nil
@@ -291,7 +315,10 @@ func (c *clientConn) takeLocked(message []byte) {
 		p.wakeLocked()
 		return
 	}
-	if id := string(r.ID); c.waiting[id] {
+	if id := string(r.ID); len(c.waiting) == maxWaiting {
+		p.faultLocked("more than %d requests wait for their answers", maxWaiting)
+		return
+	} else if c.waiting[id] {
 		p.faultLocked("the id %.100s is used again before it is answered", id)
 	} else {
 		c.waiting[id] = true
@@ -440,9 +467,7 @@ func (c *clientConn) initializeLocked(r request, resume *string) {
 		p.wakeLocked()
 	}
 	result := map[string]any{"sessionId": sessionID, "environmentInfo": p.info()}
-	for name, v := range p.c.Answers {
-		result[name] = v
-	}
+	maps.Copy(result, p.c.Answers)
 	c.answerLocked(r, result, nil)
 }
 
