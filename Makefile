@@ -196,9 +196,11 @@ e2e: build-tests ## run the end-to-end tests: scripts, the documents' commands, 
 containers: build-tests ## run what is tested in containers, with escapes in every kind of them (root, podman)
 	@TESTS=nightly $(TESTRUN) $(GOTEST) -v -run 'Container|DockerProfile|Images' ./test/e2e
 
-.PHONY: conformance
-conformance: build-tests ## replay the contract's cases (docs/protocol/rpc.md) against a real agent
-	@TESTS=merge $(TESTRUN) $(GOTEST) ./test/conformance
+.PHONY: conformance conformance-suite
+conformance: build-tests ## check our agent and clients with the conformance suite
+	@TESTS=merge $(TESTRUN) $(GOTEST) ./conformance/...
+conformance-suite: ## build bin/conformance-suite, which checks any executor or client (conformance/README.md)
+	$(PRODUCT) -o $(BIN)/conformance-suite ./conformance
 
 .PHONY: interop
 interop: build ## drive the agent with the real Codex CLI (root, npm)
@@ -209,7 +211,7 @@ interop-nouserns: build nouserns ## the same where user namespaces are forbidden
 	NOUSERNS=1 sh test/interop/interop.sh
 
 .PHONY: interop-versions
-interop-versions: build ## the same with the oldest and the newest CLI, and what differs from the one that interop drives
+interop-versions: build conformance-suite ## the same with the oldest and the newest CLI, and what differs from the one that interop drives
 	sh test/interop/versions.sh
 
 # The root of Debian's packages that programs runs in. It has Go packages, so it is not below this folder.

@@ -33,7 +33,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	rig.Is(t, shell["name"] != "" && filepath.IsAbs(shell["path"].(string)), true, "shell %v, want a name and a native path", shell)
 	delete(got, "providerId")
 	delete(got, "shell")
-	delete(got, "capabilities") // the conformance test of this name has them all
+	delete(got, "capabilities") // conformance/testdata/ours.jsonl has them all
 	want := object{
 		"executorVersion": "0.171.0+execagent.1", "platformOs": "linux", "cwd": uri(cwd), "userHomeDir": uri(home),
 		"prependPathDirs": []any{}, "temporaryDirectories": []any{uri(temp)}, "tempDir": uri(temp),

@@ -21,7 +21,7 @@ import (
 // seeds are the messages that the conformance cases send.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
-	file, err := os.Open("../test/conformance/cases.jsonl")
+	file, err := os.Open("../conformance/cases/executor/rpc.jsonl")
 	rig.Must(f, err)
 	defer file.Close()
 	var out [][]byte

@@ -73,7 +73,7 @@ class Client:
                 break
             except (OSError, Refused) as e:
                 if time.monotonic() > late or isinstance(e, Refused) and e.args[1] != -32010:  # the session has a connection
-                    raise
+                    sys.exit(str(e.args[0]))  # there is no session, and never will be
                 time.sleep(0.1)
         self.session, self.flags = r["sessionId"], r["environmentInfo"]["capabilities"]
 

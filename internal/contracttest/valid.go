@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -112,10 +113,67 @@ func (c *Conversation) Sent(text []byte) {
 	c.asked[string(m.ID)] = asked{method, params(method, m.Params)}
 }
 
+// Asks returns what is wrong with a message of a client that is no answer, and the capabilities that it makes
+// use of. For a message that cannot be read they are empty.
+func Asks(text []byte) (flags []string, err error) {
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, err
+	}
+	method := contract.Load().Method(m.Method)
+	if method == nil || method.Server || (method.Result != nil) != (m.ID != nil) {
+		return nil, fmt.Errorf("%.100q is nothing that a client sends in this way", m.Method)
+	}
+	if method.Flag != "" {
+		flags = append(flags, method.Flag)
+	}
+	if v, err := decode(m.Params); err == nil {
+		flags = used(method.Params, v, flags)
+	}
+	return flags, params(method, m.Params)
+}
+
+// used appends the flags of the members that a value has, apart from those that are null.
+func used(t *contract.Type, v any, flags []string) []string {
+	switch t.Kind {
+	case contract.Union:
+		for _, arm := range t.Arms {
+			flags = used(arm, v, flags)
+		}
+	case contract.List:
+		list, _ := v.([]any)
+		for _, one := range list {
+			flags = used(t.Elem, one, flags)
+		}
+	case contract.Map:
+		object, _ := v.(map[string]any)
+		for _, one := range object {
+			flags = used(t.Elem, one, flags)
+		}
+	case contract.Ref:
+		named := contract.Load().Named(t.Name)
+		if named.Type != nil {
+			return used(named.Type, v, flags)
+		}
+		object, _ := v.(map[string]any)
+		for _, m := range named.Members {
+			one := object[m.Name]
+			if one == nil {
+				continue
+			}
+			if m.Flag != "" && !slices.Contains(flags, m.Flag) {
+				flags = append(flags, m.Flag)
+			}
+			flags = used(m.Type, one, flags)
+		}
+	}
+	return flags
+}
+
 // params returns what is wrong with the params of a method.
 func params(method *contract.Method, raw json.RawMessage) error {
 	name := method.Params.Name
-	if name == "EmptyParams" && (len(raw) == 0 || string(raw) == "null") {
+	if method.Params.Kind == contract.Any || name == "EmptyParams" && (len(raw) == 0 || string(raw) == "null") {
 		return nil
 	}
 	if err := Valid(name, raw); err != nil {

@@ -15,6 +15,7 @@ if [ "$(id -u)" -ne 0 ] || ! newest=$(npm view @openai/codex version); then
 	exit 0
 fi
 agent=$(cd ../.. && pwd)/bin/agent
+suite=$(cd ../.. && pwd)/bin/conformance-suite
 export EXECUTOR_CMD="$agent --listen {url}" EXECUTOR_STDIO_CMD="$agent --listen stdio"
 work=$(mktemp -d)
 server=
@@ -37,8 +38,8 @@ outcomes() {
 		sleep 0.1
 	done
 	url=$(grep -m 1 '^ws://' "$work/url")
-	(cd ../.. && go test -count=1 -v -run '^TestCases$' ./test/conformance -url "$url") |
-		awk '$1 == "---" && $2 != "SKIP:" { print $3, $2 }' | sort >"$work/$version.cases" || :
+	"$suite" --url "$url" --slow --markdown "$work/report" || [ $? -eq 1 ]
+	sed -n '/^## Failures/,/^## Skipped/s/^- \*\*\(.*\)\*\* .*/\1 FAIL/p' "$work/report" | sort >"$work/$version.cases"
 	kill "$server"
 	wait "$server" || :
 	server=

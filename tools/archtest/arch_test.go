@@ -57,6 +57,8 @@ var denials = []denial{
 		why: "a harness hands in its connections, and executes nothing itself"},
 	{from: "relay", deny: []string{"agent/...", "client/...", "registry/...", "procs", "internal/sandbox/..."},
 		why: "the relay carries messages, whoever speaks"},
+	{from: "conformance/internal/suite", deny: []string{"agent/...", "client/...", "harness/...", "registry/...", "rpc", "transport", "relay"},
+		why: "the suite judges our agent and our client, so it makes none of their mistakes"},
 	{from: "registry/...", deny: []string{"internal/relay/noise", "agent/...", "client/...", "procs", "internal/sandbox/..."},
 		why: "a registry passes on what it cannot read, and executes nothing"},
 	{from: "transport", deny: []string{"procs", "fsops", "agent/...", "client/...", "relay"},

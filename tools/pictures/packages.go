@@ -68,7 +68,7 @@ var rooms = []room{
 var detours = map[[2]string]int{{"harness", "services of the host"}: 275}
 
 // forTests are packages that only tests import.
-var forTests = []string{"test", "internal/contracttest", "internal/rpctest", "internal/registry/store/storetest", "internal/sandbox/sandboxtest",
+var forTests = []string{"test", "conformance", "internal/contracttest", "internal/rpctest", "internal/registry/store/storetest", "internal/sandbox/sandboxtest",
 	"harness/projection/internal/fakemcp"}
 
 // within reports whether a package is a prefix or lies below it.

@@ -1,4 +1,4 @@
-package conformance
+package suite
 
 import (
 	"bufio"
@@ -14,14 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
-
-	"github.com/execagent/execagent/test/rig"
 )
 
 // destinations are the servers that commands of the network cases reach, or do not reach.
 type destinations struct {
-	values map[string]string // by the name of their placeholder
+	values    map[string]string // by the name of their placeholder
+	listeners []net.Listener
+	free      func() // gives the dead port back
 
 	mu    sync.Mutex
 	seen  []string // what has come
@@ -30,39 +29,50 @@ type destinations struct {
 	wg    sync.WaitGroup
 }
 
-// listen starts servers that end with the test. dir is for a socket.
-func listen(t *testing.T, dir string) *destinations {
-	t.Helper()
-	d := &destinations{values: map[string]string{}, conns: map[net.Conn]struct{}{}}
-	var listeners []net.Listener
-	start := func(name, network, address string, serve func(net.Conn)) {
-		l, err := net.Listen(network, address)
-		rig.Must(t, err)
-		listeners = append(listeners, l)
-		d.values[name] = l.Addr().String()
-		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
-			d.values[name] = strconv.Itoa(tcp.Port)
-		}
-		d.wg.Go(func() { d.accept(l, serve) })
+// listen starts servers. dir is for a socket.
+func listen(dir string) (*destinations, error) {
+	dead, free, err := deadPort()
+	if err != nil {
+		return nil, fmt.Errorf("a port that refuses: %w", err)
 	}
-	start("HTTP", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http") })
-	start("HTTP2", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http2") })
-	start("UNIX", "unix", filepath.Join(dir, "u.sock"), func(c net.Conn) { d.describe(c, "unix") })
-	start("TCP", "tcp", "127.0.0.1:0", d.echo)
-	_, d.values["DEAD"], _ = strings.Cut(rig.FreeAddress(t), ":") // which refuses
-	t.Cleanup(func() {
-		for _, l := range listeners {
-			_ = l.Close()
+	d := &destinations{values: map[string]string{"DEAD": strconv.Itoa(dead)}, free: free, conns: map[net.Conn]struct{}{}}
+	for _, server := range []struct {
+		name, network, address string
+		serve                  func(net.Conn)
+	}{
+		{"HTTP", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http") }},
+		{"HTTP2", "tcp", "127.0.0.1:0", func(c net.Conn) { d.describe(c, "http2") }},
+		{"UNIX", "unix", filepath.Join(dir, "u.sock"), func(c net.Conn) { d.describe(c, "unix") }},
+		{"TCP", "tcp", "127.0.0.1:0", d.echo},
+	} {
+		l, err := net.Listen(server.network, server.address)
+		if err != nil {
+			d.close()
+			return nil, fmt.Errorf("listening: %w", err)
 		}
-		d.mu.Lock()
-		d.done = true
-		for c := range d.conns {
-			_ = c.Close()
+		d.values[server.name] = l.Addr().String()
+		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+			d.values[server.name] = strconv.Itoa(tcp.Port)
 		}
-		d.mu.Unlock()
-		d.wg.Wait()
-	})
-	return d
+		d.listeners = append(d.listeners, l)
+		d.wg.Go(func() { d.accept(l, server.serve) })
+	}
+	return d, nil
+}
+
+// close ends the servers with their connections.
+func (d *destinations) close() {
+	d.free()
+	for _, l := range d.listeners {
+		_ = l.Close()
+	}
+	d.mu.Lock()
+	d.done = true
+	for c := range d.conns {
+		_ = c.Close()
+	}
+	d.mu.Unlock()
+	d.wg.Wait()
 }
 
 func (d *destinations) accept(l net.Listener, serve func(net.Conn)) {

@@ -1,80 +1,30 @@
-package conformance
+package suite
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/execagent/execagent/test/rawclient"
-	"github.com/execagent/execagent/test/rig"
+	"github.com/execagent/execagent/internal/strictjson"
 )
-
-// interfaces is where supervised commands differ from what is recorded.
-const interfaces = "there is no network namespace: the command sees the interfaces of the host, or may not look, and reaches none of them"
-
-// otherSupervised names the network cases that an agent without namespaces answers in another
-// way, and why.
-var otherSupervised = map[string]string{
-	"net-sandbox-restricted": interfaces, "net-sandbox-enabled": interfaces,
-	"net-sandbox-unrestricted-files": interfaces, "net-sandbox-disabled": interfaces,
-}
-
-// TestNetworkCases replays the cases of the managed network. Each has servers of its own.
-func TestNetworkCases(t *testing.T) { replayNetwork(t, agentURL, nil, "net-", "transparent-") }
-
-// TestNetworkCasesSupervised replays those with a sandbox against an agent that can make no
-// namespaces, and so supervises.
-func TestNetworkCasesSupervised(t *testing.T) {
-	if *flagURL != "" {
-		t.Skip("an agent named by -url is as it is")
-	}
-	launcher := rig.Launcher(t, t.TempDir())
-	agent := rig.Start(t, exec.CommandContext(t.Context(), launcher, "--", program, "--listen", "ws://127.0.0.1:0"))
-	url := agent.Line(t)
-	prefixes := []string{"net-mask-in-sandbox", "net-sandbox-all-"} // the short form
-	if rig.Runs(rig.Merge) {
-		prefixes[1] = "net-sandbox-"
-	}
-	t.Run("cases", func(t *testing.T) { replayNetwork(t, url, otherSupervised, prefixes...) })
-	agent.Terminate(t)
-}
-
-// replayNetwork replays the cases whose names begin so against the agent at url, which answers
-// some of them in another way, for the reasons given.
-func replayNetwork(t *testing.T, url string, other map[string]string, prefixes ...string) {
-	cases := &suite{differs: other, play: func(t *testing.T, line []byte, dir string) ([]step, string, *destinations) {
-		d := listen(t, dir)
-		var c script
-		rig.Must(t, json.Unmarshal(d.fill(line, filepath.Join(dir, "w")), &c))
-		return c.Steps, url, d
-	}}
-	cases.replay(t, map[string]int{"network-cases.jsonl": 147, "transparent-cases.jsonl": 8}, prefixes...)
-}
 
 var portNumber = regexp.MustCompile(`"port": "@([A-Z0-9]+)@"`)
 
 // fill replaces the placeholders of a case. A port that is quoted becomes a number.
-func (d *destinations) fill(line []byte, dir string) []byte {
+func (d *destinations) fill(line []byte) []byte {
 	line = portNumber.ReplaceAll(line, []byte(`"port": @$1@`))
-	line = bytes.ReplaceAll(line, []byte("@DIR@"), []byte(dir))
 	for name, value := range d.values {
 		line = bytes.ReplaceAll(line, []byte("@"+name+"@"), []byte(value))
 	}
 	return line
 }
 
-// networkStep has the members that only steps of network cases have; the first line of
-// network-cases.jsonl explains them.
+// networkStep has the members that only steps of network cases have; conformance/README.md explains them.
 type networkStep struct {
 	ExpectOutput *expectedOutput `json:"expectOutput"`
 	ExpectNone   string          `json:"expectNone"`
@@ -129,7 +79,7 @@ func (c *conn) output(want *expectedOutput) error {
 			continue
 		}
 		chunk, _ := m["params"].(map[string]any)["chunk"].(string)
-		data, err := base64.StdEncoding.DecodeString(chunk)
+		data, err := strictjson.StdBase64.Decode(chunk)
 		if err != nil {
 			return err
 		}
@@ -159,16 +109,15 @@ func (c *conn) none(ctx context.Context, method string, within time.Duration) er
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.Write([]byte(`{"id":"none","method":"environment/status","params":{}}`)); err != nil {
+	if err := c.send([]byte(`{"id":"none","method":"environment/status","params":{}}`)); err != nil {
 		return err
 	}
-	if _, err := c.find(func(m map[string]any) bool { return m["id"] == "none" }); err != nil && !errors.Is(err, rawclient.ErrEnded) {
+	if _, err := c.find(func(m map[string]any) bool { return m["id"] == "none" }); err != nil && !errors.Is(err, errEnded) {
 		return err
 	}
 	for _, m := range c.queue {
 		if m["method"] == method {
-			text, _ := json.Marshal(m) // decoded from JSON: encodes again
-			return fmt.Errorf("unexpected %s", text)
+			return fmt.Errorf("unexpected %s", text(m))
 		}
 	}
 	return nil

@@ -1,37 +1,23 @@
-package conformance
+package suite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/execagent/execagent/internal/contracttest"
+	"github.com/execagent/execagent/internal/strictjson"
 	"github.com/execagent/execagent/protocol"
-	"github.com/execagent/execagent/test/rawclient"
-	"github.com/execagent/execagent/test/rig"
 )
 
-// A script is one line of a file of cases.
-type script struct {
-	Name string `json:"name"`
-	// Home: the case has an agent of its own, and Before fills its folders.
-	Home   bool   `json:"home"`
-	Before string `json:"before"`
-	Area   string `json:"area"`
-	Steps  []step `json:"steps"`
-}
-
-// A step has one of the members but Conn, Bind, Again and Maybe; the first line of cases.jsonl
-// explains them.
+// A step has one of the members but Conn, Bind, Again and Maybe; conformance/README.md explains
+// them.
 type step struct {
 	Conn         string            `json:"conn"`
 	Shell        string            `json:"sh"`
@@ -49,22 +35,10 @@ type step struct {
 	networkStep
 }
 
-// loadScripts reads the cases; @DIR@ is still in them.
-func loadScripts(path string) ([][]byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var lines [][]byte
-	for line := range bytes.Lines(data) {
-		lines = append(lines, bytes.TrimSpace(line))
-	}
-	return lines[1:], nil // the first line is the description of the format
-}
-
-// A player replays one script over connections to the agent at url.
+// A player replays one case over connections that it opens.
 type player struct {
-	url   string
+	dial  func(context.Context) (link, error)
+	exact bool // see match
 	conns map[string]*conn
 	bound map[string]any
 	// servers are those of a network case: there what is expected is compared with the next message of
@@ -73,8 +47,8 @@ type player struct {
 }
 
 // play runs the steps in order and returns why the first of them failed.
-func play(ctx context.Context, url string, steps []step, servers *destinations) error {
-	p := &player{url: url, conns: map[string]*conn{}, bound: map[string]any{}, servers: servers}
+func (p *player) play(ctx context.Context, steps []step) error {
+	p.conns, p.bound = map[string]*conn{}, map[string]any{}
 	defer p.close()
 	if err := p.connect(ctx, "a"); err != nil {
 		return err
@@ -89,19 +63,19 @@ func play(ctx context.Context, url string, steps []step, servers *destinations) 
 
 func (p *player) close() {
 	for _, c := range p.conns {
-		c.Close()
+		c.close()
 	}
 }
 
 func (p *player) connect(ctx context.Context, name string) error {
 	if old := p.conns[name]; old != nil {
-		old.Close()
+		old.close()
 	}
-	c, err := dial(ctx, p.url)
+	link, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
-	p.conns[name] = c
+	p.conns[name] = &conn{link: link, cause: func() error { return context.Cause(ctx) }, stop: context.AfterFunc(ctx, link.close)}
 	return nil
 }
 
@@ -136,24 +110,24 @@ func (p *player) step(ctx context.Context, s step) error {
 	}
 	switch {
 	case s.Drop != nil:
-		c.Close()
+		c.close()
 		return nil
 	case s.Send != nil:
 		return p.send(c, s.Send)
 	case s.SendText != nil:
-		return c.Write([]byte(*s.SendText))
+		return c.send([]byte(*s.SendText))
 	case s.SendBinary != nil:
 		c.talk.Sent([]byte(*s.SendBinary))
-		return c.ws.WriteBinary([]byte(*s.SendBinary))
+		return c.writeBinary([]byte(*s.SendBinary))
 	case s.ExpectClosed != nil:
 		m, err := c.receive()
 		switch {
-		case errors.Is(err, rawclient.ErrEnded):
+		case errors.Is(err, errEnded):
 			return nil
 		case err != nil:
 			return fmt.Errorf("not closed: %w", err)
 		}
-		return fmt.Errorf("not closed but got %v", m)
+		return fmt.Errorf("not closed but got %s", text(m))
 	case s.Expect != nil:
 		return p.expect(c, s)
 	}
@@ -172,7 +146,7 @@ func (p *player) send(c *conn, message json.RawMessage) error {
 		}
 	}
 	c.sent = message
-	return c.Write(message)
+	return c.send(message)
 }
 
 // substitute replaces every string "$name" by the value bound to name.
@@ -206,16 +180,16 @@ func (p *player) expect(c *conn, s step) error {
 		return fmt.Errorf("expect is not an object: %s", s.Expect)
 	}
 	got, err := p.next(c, want)
-	for late := time.Now().Add(rig.Patience); err == nil && s.Again && !match(want, got) && time.Now().Before(late); {
+	for err == nil && s.Again && !match(want, got, p.exact) {
 		time.Sleep(10 * time.Millisecond) // between questions
-		if err = c.Write(c.sent); err == nil {
+		if err = c.send(c.sent); err == nil {
 			got, err = p.next(c, want)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w; expected %s", err, s.Expect)
 	}
-	if s.Maybe && !match(want, got) {
+	if s.Maybe && !match(want, got, p.exact) {
 		c.queue = slices.Insert(c.queue, 0, got)
 		return nil
 	}
@@ -227,12 +201,11 @@ func (p *player) expect(c *conn, s step) error {
 		}
 		p.bound[name] = value
 	}
-	if !match(want, got) {
+	if !match(want, got, p.exact) {
 		if split(want, got) {
 			return errSplit
 		}
-		text, _ := json.Marshal(got) // decoded from JSON: encodes again
-		return fmt.Errorf("expected %s\n     got %s", s.Expect, text)
+		return fmt.Errorf("expected %s\n     got %s", s.Expect, text(got))
 	}
 	return nil
 }
@@ -249,7 +222,7 @@ func split(want, got map[string]any) bool {
 			return ""
 		}
 		text, _ := params["chunk"].(string)
-		data, _ := base64.StdEncoding.DecodeString(text)
+		data, _ := strictjson.StdBase64.Decode(text)
 		return string(data)
 	}
 	part, whole := chunk(got), chunk(want)
@@ -268,44 +241,61 @@ func (p *player) next(c *conn, want map[string]any) (map[string]any, error) {
 }
 
 // A conn is one connection. Its messages are in two queues: responses, and notifications and
-// requests of the agent.
+// requests of the executor.
 type conn struct {
-	*rawclient.Client
-	ws    *rawclient.WebSocket
-	talk  contracttest.Conversation
-	sent  json.RawMessage  // last
-	queue []map[string]any // received, of the kind that nobody asked for yet
+	link
+	cause  func() error // why the case has ended, which closes the link; nil: it has not
+	stop   func() bool
+	talk   contracttest.Conversation
+	sent   json.RawMessage  // last
+	queue  []map[string]any // received, of the kind that nobody asked for yet
+	intake intake
 }
 
-func dial(ctx context.Context, url string) (*conn, error) {
-	ws, err := rawclient.Dial(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("dialing: %w", err)
-	}
-	return &conn{Client: rawclient.New(ws), ws: ws}, nil
+// errEnded says that the executor has ended the connection.
+var errEnded = errors.New("the executor has ended the connection")
+
+func (c *conn) close() {
+	c.stop()
+	c.link.close()
 }
 
-// Write sends a message.
-func (c *conn) Write(message []byte) error {
+// send sends a message.
+func (c *conn) send(message []byte) error {
 	c.talk.Sent(message)
-	return c.Client.Write(message)
+	if err := c.write(message); err != nil {
+		return cmp.Or(c.cause(), fmt.Errorf("%w (%w)", errEnded, err))
+	}
+	return nil
 }
 
 // receive returns the next message of any kind that is not queued. It is one that the contract has.
 func (c *conn) receive() (map[string]any, error) {
-	text, err := c.Receive()
-	if err != nil {
+	message, err := c.read()
+	switch cause := c.cause(); {
+	case cause != nil:
+		return nil, cause
+	case err != nil:
+		return nil, fmt.Errorf("%w (%w)", errEnded, err)
+	}
+	if err := c.intake.take(message); err != nil {
 		return nil, err
 	}
-	if err := c.talk.Received([]byte(text)); err != nil {
-		return nil, fmt.Errorf("the contract: %w: %.1000s", err, text)
+	if err := c.talk.Received(message); err != nil {
+		return nil, fmt.Errorf("the contract: %w: %.1000s", err, message)
 	}
-	v, err := decode([]byte(text))
+	v, err := decode(message)
 	object, ok := v.(map[string]any)
 	if err != nil || !ok {
-		object = map[string]any{"not an object": text}
+		object = map[string]any{"not an object": string(message)}
 	}
 	return object, nil
+}
+
+// text is a message that was decoded, as JSON.
+func text(m map[string]any) []byte {
+	data, _ := json.Marshal(m) // decoded from JSON: encodes again
+	return data
 }
 
 // find returns the next message that is right, and queues those that come before it.

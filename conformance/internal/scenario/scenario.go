@@ -1,0 +1,200 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/rpc"
+)
+
+// A Scenario is what a client has to do.
+type Scenario struct {
+	Name  string   `json:"name"`
+	Needs []string `json:"needs"`
+	Over  []string `json:"over"`
+	Steps []step   `json:"steps"`
+}
+
+type step struct {
+	Do         string         `json:"do"`
+	On         string         `json:"on"`
+	With       map[string]any `json:"with"`
+	As         string         `json:"as"`
+	See        any            `json:"see"`
+	Fails      map[string]any `json:"fails"`
+	Background bool           `json:"background"`
+}
+
+// Load reads all scenarios of a folder.
+func Load(folder fs.FS) (all []*Scenario, err error) {
+	files, err := fs.Glob(folder, "*.json")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		text, err := fs.ReadFile(folder, name)
+		if err != nil {
+			return nil, err
+		}
+		var file struct{ Scenarios []*Scenario }
+		if err := json.Unmarshal(text, &file); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, file.Scenarios...)
+	}
+	return all, nil
+}
+
+// ErrLacks is in the chain of an error that says why a scenario cannot be run.
+var ErrLacks = errors.New("not for this client and agent")
+
+// Runs reports whether a scenario is for a way to an agent: ws, unix, stdio or relay.
+func (s *Scenario) Runs(way string) bool {
+	if way == "relay" {
+		way = "ws"
+	}
+	return s.Over == nil || slices.Contains(s.Over, way)
+}
+
+// A runner runs one scenario.
+type runner struct {
+	client *client.Client
+	line   *line
+	values map[string]any
+	tasks  sync.WaitGroup
+	last   map[string]*task // that was begun, of each handle
+}
+
+// Run runs a scenario with a client of its own. dir and here are empty folders of this machine.
+func Run(ctx context.Context, s *Scenario, config client.Config, dir, here string, web *Web) error {
+	r := &runner{line: &line{dial: config.Dial}, last: map[string]*task{}, values: map[string]any{
+		"dir": dir, "here": here, "http": fmt.Sprintf("http://127.0.0.1:%d", web.Port()), "port": web.Port(),
+	}}
+	config.Dial = r.line.connect
+	ctx, stop := context.WithCancel(ctx)
+	defer r.tasks.Wait()
+	defer stop()
+	var err error
+	if r.client, err = client.Connect(ctx, config); err != nil {
+		return err
+	}
+	defer r.client.Close() // also ends what tasks read
+	return r.run(ctx, s)
+}
+
+// A line is how the client connects. It can be cut.
+type line struct {
+	dial func(context.Context) (rpc.Conn, error)
+	shut sync.RWMutex // nobody connects while it is locked
+
+	mu   sync.Mutex
+	conn rpc.Conn
+}
+
+func (l *line) connect(ctx context.Context) (rpc.Conn, error) {
+	l.shut.RLock()
+	defer l.shut.RUnlock()
+	conn, err := l.dial(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn = conn
+	return conn, err
+}
+
+// cut cuts the connection, and lets nobody connect for a while.
+func (l *line) cut(ctx context.Context, d time.Duration) error {
+	l.shut.Lock()
+	defer l.shut.Unlock()
+	l.mu.Lock()
+	err := l.conn.Close()
+	l.mu.Unlock()
+	return errors.Join(err, sleep(ctx, d))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run runs all steps.
+func (r *runner) run(ctx context.Context, s *Scenario) error {
+	info, err := r.client.Info(ctx)
+	if err != nil {
+		return err
+	}
+	var flags map[string]bool
+	text, err := json.Marshal(info.Capabilities)
+	if err := errors.Join(err, json.Unmarshal(text, &flags)); err != nil {
+		return err
+	}
+	for _, flag := range s.Needs {
+		if !flags[flag] {
+			return fmt.Errorf("%w: the agent has no %s", ErrLacks, flag)
+		}
+	}
+	for i, one := range s.Steps {
+		if err := r.step(ctx, one); err != nil {
+			return fmt.Errorf("step %d (%s): %w", i+1, one.Do, err)
+		}
+	}
+	return nil
+}
+
+// A task is a step that was begun and not awaited.
+type task struct {
+	done   chan struct{}
+	result any
+	err    error
+}
+
+func (r *runner) step(ctx context.Context, s step) error {
+	arguments, _ := r.fill(s.With).(map[string]any)
+	var on any
+	if s.On != "" {
+		on = r.values[s.On]
+	}
+	work := func() (any, error) { return r.do(ctx, s.Do, on, &with{values: arguments}) }
+	if s.Background {
+		t, before := &task{done: make(chan struct{})}, r.last[s.On]
+		r.tasks.Go(func() {
+			defer close(t.done)
+			if before != nil {
+				<-before.done // the steps of one handle keep their order
+			}
+			t.result, t.err = work()
+		})
+		r.values[s.As], r.last[s.On] = t, t
+		return nil
+	}
+	result, err := work()
+	switch {
+	case errors.Is(err, ErrLacks):
+		return err
+	case s.Fails != nil && err == nil:
+		return fmt.Errorf("it did not fail, and gave %s", show(result))
+	case s.Fails != nil:
+		return fails(r.fill(s.Fails).(map[string]any), err, result)
+	case err != nil:
+		return err
+	}
+	if s.As != "" {
+		r.values[s.As] = result
+	}
+	if s.See != nil {
+		if found := differs(r.fill(s.See), result, "result"); found != "" {
+			return errors.New(found)
+		}
+	}
+	return nil
+}
