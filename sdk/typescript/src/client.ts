@@ -129,6 +129,16 @@ export interface ProcessSink {
   fail(error: unknown): void;
 }
 
+/** What a body of an HTTP answer takes of its client. */
+export interface WaitingBody {
+  /** How many bytes wait to be read. */
+  readonly waiting: number;
+  accept(notice: BodyNotice, from: Connection): void;
+  /** Fails, because too much waits. */
+  overflow(amount: string): void;
+  lost(from: Connection): void;
+}
+
 /** What outlives a connection and goes on over the next one: a watch, a socket. */
 export interface Lasting {
   resume(over: Connection): Promise<void>;
@@ -171,7 +181,7 @@ export class Client implements Receiver {
   /** Ends with the client. */
   readonly over = new AbortController();
   readonly processes = new Map<string, ProcessSink>();
-  readonly bodies = new Map<string, { accept(notice: BodyNotice, from: Connection): void | Promise<void>; lost(from: Connection): void }>();
+  readonly bodies = new Map<string, WaitingBody>();
   readonly watches = new Map<string, { changed(notice: ChangedNotice): void }>();
   readonly sockets = new Map<string, { received(notice: SocketNotice): void }>();
   readonly lasting = new Set<Lasting>();
@@ -531,7 +541,8 @@ export class Client implements Receiver {
       }
       case "http/request/bodyDelta": {
         const notice = bodyNotice(params, method);
-        return this.bodies.get(notice.requestId)?.accept(notice, from);
+        this.bodies.get(notice.requestId)?.accept(notice, from);
+        return undefined;
       }
       case "fs/changed": {
         const notice = changedNotice(params, method);

@@ -311,13 +311,9 @@ export class OutputLimitError extends AgentError {
   }
 }
 
-/** Output fills the queue of a process, and nobody reads it, so that what was waited for cannot come. */
+/** Output of a process waits that nobody reads, so that what was waited for cannot come; or too much of HTTP bodies does. */
 export class UnreadError extends AgentError {
   readonly code = "UNREAD";
-
-  constructor() {
-    super("output waits that nobody reads: read the events, or stdout and stderr, or call discard()");
-  }
 }
 
 /** A command of `check: true` ended with another exit code than 0. */

@@ -492,7 +492,7 @@ export class Handle implements ProcessSink {
   /** Waits for the end of the process and of its output. */
   async ended(): Promise<Exit> {
     while (this.#end === undefined) {
-      if (this.#unread()) throw new UnreadError();
+      if (this.#unread()) throw new UnreadError("output waits that nobody reads: read the events, or stdout and stderr, or call discard()");
       await new Promise<void>((resolve) => this.#waiters.push(resolve));
     }
     if (this.#end.error !== undefined) throw this.#end.error;

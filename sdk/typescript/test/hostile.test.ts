@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
-import { AgentError, connect, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
+import { AgentError, connect, type HttpResponse, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
 import { REPEAT_OF } from "../src/wire.js";
 import "./rig.js";
 import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
@@ -244,6 +244,32 @@ describe("floods", () => {
     for (let id = 0; id < 3000; id++) server.link.send({ id, method: "network/policyRequest", params: { processId: "p", request: { protocol: "http", host: "h", port: 80 } } });
     assert.equal(await agent.status(), "ready");
     assert.equal(asked, 1024);
+  });
+
+  test("of bodies that nobody reads: one fails, and nothing else waits", { timeout: 60_000 }, async (t) => {
+    const { server, agent } = await meet(t, { "http/request": () => ({ status: 200, headers: [], bodyBase64: "" }) });
+    const open = async (): Promise<{ id: unknown; response: HttpResponse; seq: number }> => {
+      const response = await agent.http.request("GET", "http://h/");
+      return { id: server.link.requests.at(-1)?.params["requestId"], response, seq: 0 };
+    };
+    const send = (to: { id: unknown; seq: number }, times: number, bytes: number): void => {
+      const deltaBase64 = Buffer.alloc(bytes, "x").toString("base64");
+      for (let i = 0; i < times; i++) server.link.notify("http/request/bodyDelta", { requestId: to.id, seq: ++to.seq, deltaBase64, done: false });
+    };
+    const [unread, small, many] = [await open(), await open(), await open()];
+    send(small, 3, 1000);
+    send(unread, 14, 1 << 20);
+    assert.equal(await agent.status(), "ready");
+    send(many, 256, 4096);
+    send(unread, 2, 1 << 20);
+    assert.equal(await agent.status(), "ready");
+    await assert.rejects(unread.response.bytes(), { code: "UNREAD", message: /16 MiB of HTTP bodies wait/ });
+    send(many, 1, 4096);
+    assert.equal(await agent.status(), "ready");
+    await assert.rejects(many.response.bytes(), { code: "UNREAD", message: /256 pieces/ });
+    server.link.notify("http/request/bodyDelta", { requestId: small.id, seq: ++small.seq, deltaBase64: "", done: true });
+    assert.equal((await small.response.bytes()).length, 3000);
+    assert.equal(agent.client.bodies.size, 0);
   });
 
   test("of pieces of a body that are too large", { timeout: 60_000 }, async (t) => {
