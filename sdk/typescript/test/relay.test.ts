@@ -70,6 +70,31 @@ test("frames are those of the vectors, and what is malformed is refused", () => 
   }
 });
 
+test("a rendezvous in clear text is on this machine", async () => {
+  const key = (bytes: number): string => Buffer.alloc(bytes).toString("base64");
+  const bundle = (url: string): string => JSON.stringify({
+    environment_id: "e", url, security_profile: "noise_hybrid_ik_v1", executor_registration_id: "r", harness_key_authorization: "a",
+    executor_public_key: { suite: "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256", x25519_public_key: key(32), mlkem768_public_key: key(1184) },
+  });
+  const dialled: string[] = [];
+  const open = (url: string): Promise<unknown> => connect({ registry: "https://registry.test", environmentId: "e", token: "k" }, {
+    post: async () => ({ status: 200, text: bundle(url) }),
+    webSocket: (to) => {
+      dialled.push(to);
+      throw new Error("dialled");
+    },
+  });
+  for (const [url, want] of [
+    ["ws://relay.test/s3cret", /neither wss nor on a loopback address/], ["ws://10.0.0.1/s3cret", /neither wss nor on a loopback/], ["ws://127.0.0.1.test/s3cret", /neither wss nor on a loopback/],
+    ["WS://relay.test/s3cret", /neither wss nor on a loopback/], ["http://127.0.0.1/s3cret", /not of the form ws:\/\/HOST/], ["s3cret", /not of the form/], ["wss://user:s3cret@relay.test/", /holds credentials/],
+  ] as [string, RegExp][]) {
+    await assert.rejects(open(url), (error: AgentError) => error.code === "PROTOCOL" && want.test(error.message) && !error.message.includes("s3cret"), url);
+  }
+  assert.deepEqual(dialled, []);
+  for (const url of ["wss://relay.test/x", "ws://127.0.0.1:1/x", "ws://localhost:1/x", "ws://[::1]:1/x"]) await assert.rejects(open(url), { message: "dialled" });
+  assert.equal(dialled.length, 4);
+});
+
 test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {
   const { registry, harness } = await site(t);
   const target = { registry, environmentId: "build-1", token: harness };

@@ -169,6 +169,7 @@ function bundleOf(answer: string, environmentId: string): Bundle {
     return value;
   };
   if (member("environment_id") !== environmentId) throw new ProtocolError(`${at} is about another environment`);
+  checkRendezvous(member("url"));
   if (member("security_profile") !== profile) throw new ProtocolError(`${at} has a security profile that is not ${profile}`);
   const key = object(bundle["executor_public_key"], `${at}.executor_public_key`);
   const half = (name: string, length: number): Uint8Array => {
@@ -181,6 +182,21 @@ function bundleOf(answer: string, environmentId: string): Bundle {
     url: member("url"), registrationId: member("executor_registration_id"), authorization: member("harness_key_authorization"),
     executor: { x25519: half("x25519_public_key", 32), kem: half("mlkem768_public_key", 1184) },
   };
+}
+
+/** Checks where to meet the executor. The URL is a credential, so it goes out in clear text only to this machine, and no error has it. */
+function checkRendezvous(url: string): void {
+  let parsed: URL | undefined;
+  try {
+    parsed = new URL(url);
+  } catch {
+    // It is refused below.
+  }
+  if (parsed?.protocol !== "ws:" && parsed?.protocol !== "wss:") throw new ProtocolError("websocket URL is not of the form ws://HOST or wss://HOST");
+  if (parsed.username !== "" || parsed.password !== "") throw new ProtocolError("websocket URL holds credentials");
+  if (parsed.protocol === "ws:" && !isLoopback(parsed.hostname)) {
+    throw new ProtocolError("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text");
+  }
 }
 
 /** One stream through the relay, which has a WebSocket of its own. */
