@@ -238,6 +238,33 @@ describe("floods", () => {
     assert.equal((await got).text.length, (sent - 2) * piece.length);
   });
 
+  test("of output on a pipe: a client that is closed meanwhile keeps nothing, and ends the program", { timeout: 60_000 }, async () => {
+    // It does not end with its input, and ignores SIGTERM.
+    const script = `
+      process.on("SIGTERM", () => {});
+      const say = (message) => process.stdout.write(JSON.stringify(message) + "\\n");
+      let seq = 0;
+      const flood = (processId, chunk) => {
+        while (say({ method: "process/output", params: { processId, seq: ++seq, stream: "stdout", chunk } }));
+        process.stdout.once("drain", () => flood(processId, chunk));
+      };
+      require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+        const { id, method, params } = JSON.parse(line);
+        if (method === "initialize") say({ id, result: { sessionId: "s", environmentInfo: ${JSON.stringify(info)} } });
+        if (method !== "process/start") return;
+        say({ id, result: { processId: params.processId, sandboxType: "none" } });
+        flood(params.processId, Buffer.alloc(65536).toString("base64"));
+      });
+      setInterval(() => {}, 1000);`;
+    const agent = await connect({ command: [process.execPath, "-e", script] });
+    const p = await agent.spawn(["x"]);
+    await assert.rejects(p.wait(), { code: "UNREAD" });
+    const before = process.memoryUsage().rss;
+    await agent.close();
+    const grown = process.memoryUsage().rss - before;
+    assert.ok(grown < 100 << 20, `the memory grew by ${grown}`);
+  });
+
   test("of questions", { timeout: 60_000 }, async (t) => {
     let asked = 0;
     const { server, agent } = await meet(t, {}, { ...quick, approveNetwork: () => (asked++, new Promise(() => {})) });
