@@ -42,6 +42,8 @@ export interface SessionOptions extends Approvals {
   handshakeTimeoutMs?: number;
   /** How long the client tries to return to its session after a lost connection; 45 s by default. Servers keep it for 80 s. */
   recoveryTimeoutMs?: number;
+  /** How long the server may be silent before its connection counts as lost; 90 s by default. It is asked in time to say something. */
+  silenceTimeoutMs?: number;
 }
 
 /** Options of most calls. */
@@ -154,6 +156,9 @@ const firstAttachedMs = 2;
 /** How many processes are caught up at once. */
 const catchers = 32;
 
+/** Bounds a request that ends, at the server, something that the caller has given up. */
+export const cleanupMs = 10_000;
+
 const infoTimeoutMs = 30_000;
 const statusTimeoutMs = 10_000;
 
@@ -190,6 +195,7 @@ export class Client implements Receiver {
   readonly #options: SessionOptions;
   readonly #questions: Questions;
   readonly #recoveryMs: number;
+  readonly #silentMs: number | undefined;
   #current: Connection | undefined;
   #info: Info | undefined;
   #deadline = 0;
@@ -202,6 +208,8 @@ export class Client implements Receiver {
     this.#options = options;
     this.#questions = new Questions(options);
     this.#recoveryMs = duration(options.recoveryTimeoutMs, "recoveryTimeoutMs") ?? 45_000;
+    this.#silentMs = duration(options.silenceTimeoutMs, "silenceTimeoutMs");
+    if (this.#silentMs !== undefined && this.#silentMs < 100) throw new UsageError(`silenceTimeoutMs is ${this.#silentMs}, and must be at least 100`);
   }
 
   /** Opens a connection, and a session on it. */
@@ -230,7 +238,7 @@ export class Client implements Receiver {
     const limitMs = duration(this.#options.connectTimeoutMs, "connectTimeoutMs") ?? 10_000;
     const late = new ConnectError(`the server cannot be reached within ${limitMs} ms`);
     try {
-      return await within(limitMs, () => late, signal, (limited) => dialWithin(this, this.#route.dial, limited as AbortSignal));
+      return await within(limitMs, () => late, signal, (limited) => dialWithin(this, this.#route.dial, limited as AbortSignal, this.#silentMs));
     } catch (error) {
       if (error instanceof AgentError || (signal?.aborted && error === signal.reason)) throw error;
       throw new ConnectError(messageOf(error), false, error);
@@ -289,6 +297,11 @@ export class Client implements Receiver {
   #turn(state: State): void {
     this.state = state;
     for (const call of this.#changed.splice(0)) call();
+  }
+
+  /** How long a process that nobody wants any more is killed, also over a lost connection. */
+  get killMs(): number {
+    return this.#recoveryMs + cleanupMs;
   }
 
   /** Waits until the state changes, which it may also have done when this returns. */
@@ -570,12 +583,12 @@ export class Client implements Receiver {
 }
 
 /** Opens a connection. It does not wait for a dialler that ignores its signal. */
-function dialWithin(receiver: Receiver, dial: Dial, signal: AbortSignal): Promise<Connection> {
+function dialWithin(receiver: Receiver, dial: Dial, signal: AbortSignal, silentMs: number | undefined): Promise<Connection> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
     const abort = (): void => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    Connection.open(receiver, dial, signal)
+    Connection.open(receiver, dial, signal, silentMs)
       .then((connection) => {
         if (signal.aborted) connection.end(signal.reason);
         resolve(connection);

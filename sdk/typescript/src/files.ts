@@ -1,7 +1,7 @@
 import { anything, bytes, count, flag, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
-import { background, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
-import { isLoss, isShortOfMemory, isUnsent, type Connection } from "./connection.js";
-import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, UsageError } from "./errors.js";
+import { background, cleanupMs, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
+import { isLoss, isShortOfMemory, isUnsent, within, type Connection } from "./connection.js";
+import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
 import { concat, encodeBase64, toBytes, toText } from "./text.js";
 import { toPath, toURI } from "./uri.js";
@@ -393,10 +393,11 @@ export class OpenFile implements AsyncDisposable {
     }
   }
 
-  /** Closes the file. It is no error to do it again, nor to do it after the connection is gone. */
+  /** Closes the file, within 10 s. It is no error to do it again, nor to do it after the connection is gone. */
   async close(): Promise<void> {
     if (this.#closed) return;
-    const closing = this.#call("fs/close", { handleId: this.#id }, nothing, undefined);
+    const late = (): TimeoutError => new TimeoutError(`the server did not close ${this.path}`, cleanupMs);
+    const closing = within(cleanupMs, late, undefined, (signal) => this.#call("fs/close", { handleId: this.#id }, nothing, signal));
     this.#closed = true;
     try {
       await closing;

@@ -59,9 +59,6 @@ export interface WaitOptions {
   timeoutMs?: number | undefined;
 }
 
-/** Bounds a request that ends, at the server, something that the caller has given up. */
-export const cleanupMs = 10_000;
-
 /** How often in a row process/read may return nothing new although a later event was announced, and how long it then waits. */
 const idleMost = 3;
 const idleWaitMs = 1000;
@@ -192,9 +189,9 @@ export class Process implements AsyncDisposable, AsyncIterable<ProcessEvent> {
     await client.call("process/signal", { processId: this.id, signal }, anything, options);
   }
 
-  /** Kills the process group, also over a lost connection, because killing twice does no harm. */
-  async kill(options: CallOptions = {}): Promise<void> {
-    await this.#handle.client.replay("process/terminate", { processId: this.id }, anything, options);
+  /** Kills the process group, also over a lost connection, because killing twice does no harm. It waits no longer than a recovery. */
+  kill(options?: CallOptions): Promise<void> {
+    return this.#handle.kill(options);
   }
 
   /** Sets the size of the terminal, in characters. */
@@ -413,17 +410,18 @@ export class Handle implements ProcessSink {
     background(this.terminate().finally(() => this.#deregister()));
   }
 
-  /** Terminates the process, also after a recovery. Nobody waits for an error. */
+  /** Terminates the process, also after a recovery. */
+  async kill(options: CallOptions = {}): Promise<void> {
+    const { client } = this;
+    const late = (): TimeoutError => new TimeoutError("the server did not answer process/terminate", client.killMs);
+    await within(client.killMs, late, options.signal, (signal) =>
+      client.replay("process/terminate", { processId: this.id }, anything, { ...options, signal }),
+    );
+  }
+
+  /** Does so for somebody who does not wait for an error: the session ends with the client, and its processes with the session. */
   async terminate(): Promise<void> {
-    const end = new AbortController();
-    const timer = setTimeout(() => end.abort(), 45_000 + cleanupMs);
-    try {
-      await this.client.replay("process/terminate", { processId: this.id }, anything, { signal: end.signal });
-    } catch {
-      // The session ends with the client, and its processes with the session.
-    } finally {
-      clearTimeout(timer);
-    }
+    await this.kill().catch(() => {});
   }
 
   loseTrack(error: unknown): void {

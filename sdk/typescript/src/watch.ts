@@ -1,5 +1,5 @@
 import { anything, record, type Check } from "./check.js";
-import { background, type CallOptions, type ChangedNotice, type Client } from "./client.js";
+import { background, cleanupMs, type CallOptions, type ChangedNotice, type Client } from "./client.js";
 import { isLoss, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError } from "./errors.js";
 import { wakened } from "./queue.js";
@@ -25,8 +25,6 @@ export interface Changes {
 /** Bounds of what waits to be taken. With more there is an overflow. */
 const mostChanges = 4096;
 const mostBytes = 1 << 20;
-
-const cleanupMs = 10_000;
 
 const watched: Check<{ path: string }> = record({ path: (value, at) => toPath(value, at) });
 

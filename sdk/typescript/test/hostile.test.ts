@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
-import { AgentError, connect, type HttpResponse, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
+import { connect as connectPlain } from "../src/index.js";
+import { AgentError, connect, webSocket, type Agent, type HttpResponse, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
 import { REPEAT_OF } from "../src/wire.js";
 import "./rig.js";
 import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
@@ -95,6 +96,31 @@ describe("events", { concurrency: 8 }, () => {
   }
 });
 
+test("a read that is aborted takes nothing", { timeout: 30_000 }, async (t) => {
+  const { server, agent } = await meet(t);
+  const [p, q] = [await agent.spawn(["x"], { id: "p" }), await agent.spawn(["x"], { id: "q" })];
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+  let [events, pieces] = ["", ""];
+  const reader = (): ReadableStreamDefaultReader<Uint8Array> => q.stdout.getReader();
+  for (let seq = 1; seq <= 100; seq++) {
+    const enough = new AbortController();
+    const event = p.events({ signal: enough.signal }).next();
+    const reading = reader();
+    const piece = reading.read();
+    for (const id of ["p", "q"]) tell(server.link, id, ["output", seq, `${seq} `]);
+    for (let i = 0; i < seq % 5; i++) await turn();
+    enough.abort(new Error("enough"));
+    reading.releaseLock();
+    await event.then(({ value }) => (events += Buffer.from((value as { data: Uint8Array }).data).toString()), () => {});
+    await piece.then(({ value }) => (pieces += Buffer.from(value as Uint8Array).toString()), () => {});
+  }
+  for (const id of ["p", "q"]) tell(server.link, id, ["exited", 101, 7], ["closed", 102]);
+  for await (const event of p) if (event.type === "output") events += Buffer.from(event.data).toString();
+  for await (const piece of q.stdout) pieces += Buffer.from(piece).toString();
+  const all = Array.from({ length: 100 }, (_, i) => `${i + 1} `).join("");
+  assert.deepEqual([events, pieces], [all, all]);
+});
+
 describe("a message ends the connection, and the error says why", { concurrency: 4 }, () => {
   const big = Buffer.alloc(0);
   for (const [name, say, want] of [
@@ -184,6 +210,42 @@ describe("silence", { concurrency: 8 }, () => {
     await assert.rejects(connect(server.url, { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
   });
 
+  // While output waits that nobody takes, the client reads only a bit more, now and then.
+  for (const [name, taken] of [["and nothing waits", undefined], ["while nobody takes output", 0], ["while somebody takes output slowly", 5]] as [string, number | undefined][]) {
+    for (const own of [true, false]) {
+      test(`of a connection that is dead, ${name}, ${own ? "a WebSocket of ours" : "another WebSocket"}`, { timeout: 60_000 }, async (t) => {
+        const server = await Scripted.start(t);
+        const options = { recoveryTimeoutMs: 300, silenceTimeoutMs: 600 };
+        const agent: Agent = own ? await connect(server.url, options) : await connectPlain(server.url, { ...options, webSocket });
+        t.after(() => agent.close());
+        const p = await agent.spawn(["x"], { id: "p" });
+        server.answers["environment/status"] = () => silence;
+        server.upgrade = (link) => link.socket.destroy(); // nobody comes back
+        if (taken !== undefined) for (let seq = 1; seq <= 1000; seq++) tell(server.link, "p", ["output", seq, "x".repeat(4096)]);
+        if (taken !== 0 && taken !== undefined) {
+          const events = p.events();
+          void (async () => {
+            while (agent.state === "connected") {
+              await events.next();
+              await new Promise((resolve) => setTimeout(resolve, taken));
+            }
+          })().catch(() => {});
+        }
+        assert.match((await agent.ended).message, /has not said anything for 600 ms/);
+      });
+    }
+  }
+
+  test("of nobody who takes output: a server that answers pings stays", { timeout: 60_000 }, async (t) => {
+    const { server, agent } = await meet(t, {}, { ...quick, silenceTimeoutMs: 300 });
+    await agent.spawn(["x"], { id: "p" });
+    const { link } = server;
+    link.pongs = true;
+    for (let seq = 1; seq <= 1000; seq++) tell(link, "p", ["output", seq, "x".repeat(4096)]);
+    while (link.pings < 20 && agent.state === "connected") await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.deepEqual([agent.state, agent.generation], ["connected", 1]);
+  });
+
   test("instead of answers: each call ends with its signal", { timeout: 30_000 }, async (t) => {
     const quiet: Record<string, Answer> = {};
     for (const method of Object.keys(REPEAT_OF)) if (method !== "initialize") quiet[method] = () => silence;
@@ -205,6 +267,24 @@ describe("silence", { concurrency: 8 }, () => {
     await agent.close();
     await left;
   });
+});
+
+// By itself, because it replaces the timers of all tests.
+test("silence instead of the end of what is closed or killed", { timeout: 60_000 }, async (t) => {
+  const silent = { "fs/open": () => ({}), "fs/close": () => silence, "process/terminate": () => silence, "fs/watch": () => ({ path: "file:///a" }), "fs/unwatch": () => silence };
+  const { agent } = await meet(t, silent);
+  const [file, p, watch] = await Promise.all([agent.fs.open("/a"), agent.spawn(["x"]), agent.fs.watch("/a")]);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const outcomes = Promise.all([
+    assert.rejects(file.close(), { code: "TIMEOUT", message: /did not close \/a within 10000 ms/ }),
+    assert.rejects(p.kill(), { code: "TIMEOUT", message: /process\/terminate within 10300 ms/ }),
+    watch.close(),
+    p[Symbol.asyncDispose](),
+  ]);
+  await new Promise((resolve) => setImmediate(resolve));
+  t.mock.timers.tick(11_000);
+  await outcomes;
+  t.mock.timers.reset();
 });
 
 describe("floods", () => {

@@ -18,10 +18,6 @@ const maxRefusal = 256;
 /** A frame that we send has at most so many bytes of content, because servers refuse larger ones. */
 const maxFrame = 8 << 20;
 
-/** How often we send a ping, and after which silence the server is given up. */
-const pingMs = 30_000;
-const silenceMs = 90_000;
-
 /** How long the server may take to close its end. */
 const closeAfterMs = 1_000;
 
@@ -113,12 +109,8 @@ export function upgrade(
 }
 
 class WebSocketChannel implements SocketChannel {
-  readonly watched = true;
-
   readonly #stream: Socket;
   readonly #events: SocketEvents;
-  readonly #timer: ReturnType<typeof setInterval>;
-  #heard = performance.now();
   #chunks: Buffer[] = []; // what came and was not read yet
   #length = 0;
   #fragments: Buffer[] = []; // of a message that has not ended
@@ -138,8 +130,6 @@ class WebSocketChannel implements SocketChannel {
     stream.on("data", (piece: Buffer) => this.receive(piece));
     stream.on("error", (error) => this.#end(error));
     stream.on("close", () => this.#end(undefined));
-    this.#timer = setInterval(() => this.#ping(), pingMs);
-    this.#timer.unref();
   }
 
   send(message: string): void {
@@ -180,11 +170,8 @@ class WebSocketChannel implements SocketChannel {
     this.#stream.uncork();
   }
 
-  #ping(): void {
-    const silent = performance.now() - this.#heard;
-    // While we do not read it is not the server that is silent. But a server that is gone refuses the ping.
-    if (silent > silenceMs && !this.#paused) this.#fail(new Error(`the server has not said anything for ${Math.round(silent / 1000)} s`));
-    else this.#frame(0x80 | opPing, Buffer.alloc(0));
+  ping(): void {
+    if (!this.#closed) this.#frame(0x80 | opPing, Buffer.alloc(0));
   }
 
   pause(): void {
@@ -196,7 +183,6 @@ class WebSocketChannel implements SocketChannel {
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    this.#heard = performance.now();
     this.#read();
     if (!this.#paused && !this.#closed) this.#stream.resume();
   }
@@ -205,7 +191,6 @@ class WebSocketChannel implements SocketChannel {
     const stream = this.#stream;
     if (this.#closed || stream.destroyed) return Promise.resolve();
     this.#closed = true;
-    clearInterval(this.#timer);
     this.#chunks = [];
     this.#fragments = [];
     this.#frame(0x80 | opClose, Buffer.from([3, 232])); // 1000
@@ -223,7 +208,6 @@ class WebSocketChannel implements SocketChannel {
   #fail(cause: unknown): void {
     if (this.#closed) return;
     this.#closed = true;
-    clearInterval(this.#timer);
     this.#stream.destroy();
     this.#events.closed(cause);
   }
@@ -240,8 +224,8 @@ class WebSocketChannel implements SocketChannel {
 
   /** Takes what the server has sent. */
   receive(piece: Buffer): void {
-    this.#heard = performance.now();
     if (this.#closed) return;
+    this.#events.heard?.();
     this.#chunks.push(piece);
     this.#length += piece.length;
     if (!this.#paused) this.#read();
