@@ -13,6 +13,7 @@ import { Client, type Channel, type ChannelEvents, type Dial, type SessionOption
 import { isLoopback, type WebSocketFactory, type WebSocketLike } from "../connect.js";
 import { maxMessage, sleep } from "../connection.js";
 import { ConnectError, messageOf, ProtocolError, UsageError } from "../errors.js";
+import { Held } from "../held.js";
 import { concat, decodeBase64, encodeBase64, printable, toBytes } from "../text.js";
 import { decodeFrame, encodeFrame, type Body } from "./frame.js";
 import { Handshake, makeKeys, prologueOf, type Keys, type PublicKeys, type Secured } from "./noise.js";
@@ -215,8 +216,7 @@ class RelayChannel implements Channel {
   #early = new Map<number, Uint8Array>();
   #tooEarly: Uint8Array[] = [];
   #receiving: Promise<void> = Promise.resolve();
-  #pieces: Uint8Array[] = [];
-  #length = 0;
+  readonly #held = new Held((size) => new Uint8Array(size)); // what came of messages
   #over = false;
   #failed: ((error: unknown) => void) | undefined;
   pause?: () => void;
@@ -327,13 +327,15 @@ class RelayChannel implements Channel {
       return;
     }
     const decrypted = this.#secured.receiving.decrypt(record);
+    if (decrypted instanceof Uint8Array) {
+      this.#deliver(decrypted);
+      return;
+    }
     decrypted.catch(() => {}); // whoever delivers it notices
     this.#receiving = this.#receiving.then(async () => {
       if (this.#over) return;
       try {
-        const plain = await decrypted;
-        if (plain.length > recordBytes) throw new ProtocolError(`a record of the executor has ${plain.length} bytes`);
-        this.#deliver(plain);
+        this.#deliver(await decrypted);
       } catch (error) {
         this.#end(error);
       }
@@ -342,19 +344,16 @@ class RelayChannel implements Channel {
 
   /** Puts messages together: each has its length before it. */
   #deliver(plain: Uint8Array): void {
-    if (plain.length === 0) return;
-    this.#pieces.push(plain);
-    this.#length += plain.length;
-    while (this.#length >= 4) {
-      let first = this.#pieces[0] as Uint8Array;
-      if (first.length < 4) this.#pieces = [(first = concat(this.#pieces, this.#length))];
-      const size = new DataView(first.buffer, first.byteOffset).getUint32(0);
+    if (plain.length > recordBytes) throw new ProtocolError(`a record of the executor has ${plain.length} bytes`);
+    this.#held.push(plain);
+    while (this.#held.length >= 4) {
+      const { bytes } = this.#held;
+      const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
       if (size === 0 || size > maxMessage) throw new ProtocolError(`the executor sent a message of ${size} bytes`);
-      if (this.#length < 4 + size) return;
-      const all = this.#pieces.length === 1 ? first : concat(this.#pieces, this.#length);
-      this.#length -= 4 + size;
-      this.#pieces = this.#length === 0 ? [] : [all.subarray(4 + size)];
-      this.#events.message(strict.decode(all.subarray(4, 4 + size)));
+      if (bytes.length < 4 + size) return;
+      const message = strict.decode(bytes.subarray(4, 4 + size));
+      this.#held.drop(4 + size);
+      this.#events.message(message);
       if (this.#over) return;
     }
   }
