@@ -100,24 +100,35 @@ const refusal = record({
   layer: text, operation: text, subject: text, reason: text, needs: otherwise(text, ""), at: otherwise(text, ""), times: count, text,
 });
 
-export const refusals = optional(record({
+const refusals = optional(record({
   list: (value, at) => list(refusal)(value, at).slice(0, 1024), more: otherwise(count, 0), note: otherwise(text, ""),
 }));
 
-const outputNotice = record({ processId: text, seq: count, stream, chunk: bytes });
-const exitedNotice = record({ processId: text, seq: count, exitCode: integer, sandboxDenied: otherwise(flag, false), refusals });
+/** Members of an exit that a server may leave out. */
+export const ending = { sandboxDenied: otherwise(flag, false), refusals, timedOut: otherwise(flag, false), outOfMemory: otherwise(flag, false) };
+
+const outputNotice = record({ processId: text, seq: count, stream, chunk: bytes, omitted: otherwise(count, 0) });
+const exitedNotice = record({ processId: text, seq: count, exitCode: integer, ...ending });
 const closedNotice = record({ processId: text, seq: count });
 const bodyNotice = record({ requestId: text, seq: count, deltaBase64: bytes, done: flag, error: optional(text) });
 const changedNotice = record({
   watchId: text, changes: list(record({ path, kind: oneOf("created", "modified", "removed", "renamed"), from: optional(path) })),
   overflow: otherwise(flag, false),
 });
+const portNumber: Check<number> = (value, at) => {
+  const port = count(value, at);
+  if (port > 65535) throw new ProtocolError(`${at} is ${port}, which is no port`);
+  return port;
+};
+export const ports = list(record({ port: portNumber, address: text, uid: optional(count), pid: optional(count), program: optional(text) }));
+const portNotice = record({ watchId: text, opened: ports, closed: ports });
 const socketNotice = record({ socketId: text, offset: count, chunk: bytes, eof: otherwise(flag, false), error: optional(text) });
 const takenNotice = record({ clientName: text });
 
 type Notice<C extends Check<unknown>> = ReturnType<C>;
 export type BodyNotice = Notice<typeof bodyNotice>;
 export type ChangedNotice = Notice<typeof changedNotice>;
+export type PortNotice = Notice<typeof portNotice>;
 export type SocketNotice = Notice<typeof socketNotice>;
 
 /** What a process handle takes of its client. */
@@ -188,6 +199,7 @@ export class Client implements Receiver {
   readonly processes = new Map<string, ProcessSink>();
   readonly bodies = new Map<string, WaitingBody>();
   readonly watches = new Map<string, { changed(notice: ChangedNotice): void }>();
+  readonly portWatches = new Map<string, { changed(notice: PortNotice): void }>();
   readonly sockets = new Map<string, { received(notice: SocketNotice): void }>();
   readonly lasting = new Set<Lasting>();
 
@@ -250,7 +262,7 @@ export class Client implements Receiver {
     const options = this.#options;
     const limitMs = duration(options.handshakeTimeoutMs, "handshakeTimeoutMs") ?? 10_000;
     const first = this.sessionId === "";
-    const params: InitializeParams = { clientName: options.clientName ?? "execagent-client", resumeSessionId: resume };
+    const params: InitializeParams = { clientName: options.clientName ?? "execagent-client", resumeSessionId: resume, errorData: true };
     if (this.#questions.approves) params.subcommandApprovals = true;
     if (options.refusals === true) params.refusals = true;
     if (first) {
@@ -541,12 +553,12 @@ export class Client implements Receiver {
   notified(from: Connection, method: string, params: unknown): void | Promise<void> {
     switch (method) {
       case "process/output": {
-        const { processId, seq, stream, chunk } = outputNotice(params, method);
-        return this.processes.get(processId)?.accept({ type: "output", seq, stream, data: chunk }, from);
+        const { processId, seq, stream, chunk, omitted } = outputNotice(params, method);
+        return this.processes.get(processId)?.accept({ type: "output", seq, stream, data: chunk, omitted }, from);
       }
       case "process/exited": {
-        const { processId, seq, exitCode, sandboxDenied, refusals } = exitedNotice(params, method);
-        return this.processes.get(processId)?.accept({ type: "exited", seq, exitCode, sandboxDenied, refusals }, from);
+        const { processId, ...exit } = exitedNotice(params, method);
+        return this.processes.get(processId)?.accept({ type: "exited", ...exit }, from);
       }
       case "process/closed": {
         const { processId, seq } = closedNotice(params, method);
@@ -561,6 +573,12 @@ export class Client implements Receiver {
         const notice = changedNotice(params, method);
         from.useful = true;
         this.watches.get(notice.watchId)?.changed(notice);
+        return undefined;
+      }
+      case "port/changed": {
+        const notice = portNotice(params, method);
+        from.useful = true;
+        this.portWatches.get(notice.watchId)?.changed(notice);
         return undefined;
       }
       case "socket/data": {

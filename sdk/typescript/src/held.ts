@@ -24,6 +24,7 @@ export class Held<Bytes extends Uint8Array> {
   }
 
   push(piece: Uint8Array): void {
+    if (piece.length === 0) return;
     const { length } = this;
     const size = length + piece.length;
     if (length === 0 && this.#memory.length > keptMost) this.#memory = this.make(0);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, test, type TestContext } from "node:test";
 import { connect as connectPlain } from "../src/index.js";
-import { AgentError, connect, webSocket, type Agent, type HttpResponse, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
+import { AgentError, connect, NotFoundError, ServerError, webSocket, type Agent, type HttpResponse, type UnsupportedError, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
 import { REPEAT_OF } from "../src/wire.js";
 import "./rig.js";
 import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
@@ -436,6 +436,9 @@ test("what is repeated after a loss is what the contract allows", { timeout: 120
     ["fs/getMetadata", { isDirectory: true, isFile: false, isSymlink: false, size: 0, createdAtMs: 0, modifiedAtMs: 0 }, (agent) => agent.fs.stat("/a")],
     ["fs/canonicalize", { path: "file:///a" }, (agent) => agent.fs.realpath("/a")],
     ["fs/readDirectory", { entries: [] }, (agent) => agent.fs.list("/a")],
+    ["fs/getMetadataMany", { files: [] }, (agent) => agent.fs.statMany([]).then(() => agent.client.replay("fs/getMetadataMany", { paths: [] }, () => {}))],
+    ["fs/search", { files: [], errors: [], filesRead: 0, binaryFiles: 0 }, (agent) => agent.fs.search("/a")],
+    ["port/list", { ports: [] }, (agent) => agent.ports()],
     ["fs/walk", { entries: [], errors: [], truncated: false }, (agent) => agent.fs.walk("/a")],
     ["fs/remove", {}, (agent) => agent.fs.remove("/a")],
     ["fs/copy", {}, (agent) => agent.fs.copy("/a", "/b")],
@@ -470,13 +473,156 @@ test("a server without a feature is not asked for it", { timeout: 30_000 }, asyn
     agent.run(["x"], { input: "x" }), p.closeStdin(), p.signal("kill"), p.resize(1, 1), agent.processes(), agent.sessions.list(), agent.sessions.end("s"),
     agent.sessions.observe("s").processes(), agent.fs.rename("/a", "/b"), agent.fs.applyPatch("", { cwd: "/" }), agent.fs.watch("/a"), agent.connectTo("tcp://h:1"),
     agent.forward(1), agent.fs.open("/a", "write"), agent.fs.under({}).open("/a"), agent.fs.write("/a", new Uint8Array(33 << 20)), agent.upload("/etc/hostname", "/a"),
+    agent.spawn(["x"], { maxOutput: "1k" }), agent.run(["x"], { memory: "1g" }), agent.run(["x"], { cpus: 1 }), agent.run(["x"], { pids: 1 }),
+    agent.run(["x"], { fileSize: 1 }), agent.run(["x"], { user: "nobody" }), agent.fs.write("/a", "", { mode: 0o600 }), agent.fs.write("/a", "", { parents: true }),
+    agent.fs.write("/a", "", { exclusive: true }), agent.fs.write("/a", "", { atomic: true }), agent.fs.stat("/a", { follow: false }),
+    agent.fs.statMany(["/a"], { follow: false }), agent.fs.list("/a", { follow: false }), agent.fs.realpath("/a", { missingOk: true }), agent.fs.search("/a"),
+    agent.ports(), agent.watchPorts(),
   ];
   for (const [i, outcome] of (await Promise.allSettled(calls)).entries()) {
     assert.equal(outcome.status, "rejected", `call ${i}`);
     assert.equal((outcome.reason as AgentError).code, "UNSUPPORTED", `call ${i}: ${String(outcome.reason)}`);
+    const { flag, message } = outcome.reason as UnsupportedError;
+    assert.ok(message.includes(`(${flag})`), message);
   }
   assert.deepEqual(server.link.requests.map(({ method }) => method), ["initialize", "process/start"]);
   await assert.rejects(connect(server.url, { sessionName: "x" }), { code: "UNSUPPORTED", flag: "namedSessions" });
+});
+
+test("a server without bounds: this client kills and cuts, and asks for each file", { timeout: 30_000 }, async (t) => {
+  const found = { isDirectory: false, isFile: true, isSymlink: false, size: 7, createdAtMs: 0, modifiedAtMs: 0 };
+  const { server, agent } = await meet(t, {
+    "process/terminate": ({ params }, link) => {
+      tell(link, String(params["processId"]), ["exited", 1, 137], ["closed", 2]);
+      return { running: true };
+    },
+    "fs/getMetadata": ({ params }) => (params["path"] === "file:///7" ? found : new Refusal(-32004, "No such file or directory (os error 2)")),
+  });
+  const killed = await agent.run(["x"], { killAfterMs: 50 });
+  assert.deepEqual([killed.timedOut, killed.exitCode], [true, 137]);
+  const p = await agent.spawn(["x"], { killAfterMs: 50 });
+  assert.deepEqual([(await p.wait()).timedOut, (await p.exited).signal], [true, 9]);
+
+  const running = agent.run(["x"], { id: "p", maxOutput: 7 });
+  while (!server.link.requests.some(({ params }) => params["processId"] === "p")) await new Promise((resolve) => setImmediate(resolve));
+  tell(server.link, "p", ["output", 1, "ab"], ["output", 2, "cdefgh"], ["output", 3, "ij"], ["output", 4, "klmn"], ["exited", 5, 0], ["closed", 6]);
+  const { text, stdoutOmitted, stdoutTruncated, stderrTruncated, timedOut } = await running;
+  assert.deepEqual([text, stdoutOmitted, stdoutTruncated, stderrTruncated, timedOut], ["abcdlmn", 7, true, false, false]);
+  assert.deepEqual(server.link.requests.filter(({ params }) => "timeoutMs" in params || "maxOutputBytes" in params || "details" in params), []);
+
+  const paths = Array.from({ length: 100 }, (_, i) => `/${i}`);
+  const stats = await agent.fs.statMany(paths);
+  assert.deepEqual(stats.map((one) => (one instanceof ServerError ? one.errno : one.size)), paths.map((path) => (path === "/7" ? 7 : 2)));
+  assert.ok(stats[9] instanceof NotFoundError && stats[9].message.startsWith("/9: "));
+});
+
+test("output that the agent has cut", { timeout: 30_000 }, async (t) => {
+  const { server, agent } = await meet(t, { initialize: () => ({ sessionId: "s", environmentInfo: { ...info, capabilities: { processMaxOutput: true, processTimeout: true } } }) });
+  const say = (id: string, from: number): void => {
+    const out = (seq: number, chunk: string, omitted?: number): void => server.link.notify("process/output", { processId: id, seq, stream: "stdout", chunk: base64(chunk), omitted });
+    out(from, "abc");
+    out(from + 1, "", 5);
+    out(from + 2, "xyz", 4);
+    server.link.notify("process/exited", { processId: id, seq: from + 3, exitCode: 137, timedOut: true, outOfMemory: true });
+    tell(server.link, id, ["closed", from + 4]);
+  };
+  const run = agent.run(["x"], { id: "p", maxOutput: 6, killAfterMs: 1500.4 });
+  while (server.count("process/start") < 1) await new Promise((resolve) => setImmediate(resolve));
+  say("p", 1);
+  const result = await run;
+  assert.deepEqual([result.text, result.stdoutOmitted, result.stderrOmitted, result.timedOut, result.outOfMemory], ["abcxyz", 9, 0, true, true]);
+  const params = server.link.requests.at(-1)?.params;
+  assert.deepEqual([params?.["maxOutputBytes"], params?.["timeoutMs"]], [6, 1500]);
+  const [events, pieces] = [await agent.spawn(["x"], { id: "q", maxOutput: 6 }), await agent.spawn(["x"], { id: "r", maxOutput: 6 })];
+  say("q", 1);
+  say("r", 1);
+  const seen: unknown[] = [];
+  for await (const event of events) if (event.type === "output") seen.push([Buffer.from(event.data).toString(), event.omitted]);
+  assert.deepEqual(seen, [["abc", 0], ["", 5], ["xyz", 4]]);
+  for await (const piece of pieces.stdout) assert.ok(piece.length > 0);
+  const { timedOut, outOfMemory } = await pieces.wait();
+  assert.deepEqual([timedOut, outOfMemory], [true, true]);
+});
+
+test("ports: what a server tells is what there is", { timeout: 30_000 }, async (t) => {
+  const port = (number: number, pid?: number): object => ({ port: number, address: "::", uid: 0, pid, program: "x" });
+  let now: unknown = [port(80, 1), port(22, 2)];
+  const { server, agent } = await meet(t, {
+    initialize: () => ({ sessionId: "s", environmentInfo: { ...info, capabilities: { ports: true } } }),
+    "port/list": () => ({ ports: now, truncated: true }),
+    "port/watch": ({ id, params }, link) => {
+      // What comes behind the answer, in the same piece, is about this list.
+      link.socket.cork();
+      link.send({ id, result: { ports: now } });
+      link.notify("port/changed", { watchId: params["watchId"], opened: [port(8080, 3)], closed: [port(22, 2)] });
+      link.socket.uncork();
+      return silence;
+    },
+    "port/unwatch": () => ({}),
+  }, {});
+  assert.deepEqual(await agent.ports(), { ports: [{ port: 80, address: "::", uid: 0, pid: 1, program: "x" }, { port: 22, address: "::", uid: 0, pid: 2, program: "x" }], truncated: true });
+  const watch = await agent.watchPorts();
+  const next = async (): Promise<number[][]> => {
+    const { opened, closed } = await watch.next();
+    return [opened.map(({ port }) => port), closed.map(({ port }) => port)];
+  };
+  assert.deepEqual(await next(), [[80, 8080], []]);
+  server.link.notify("port/changed", { watchId: watch.id, opened: [port(9, 5)], closed: [] });
+  server.link.notify("port/changed", { watchId: watch.id, opened: [], closed: [port(9, 5)] });
+  const enough = AbortSignal.timeout(50);
+  await assert.rejects(watch.next({ signal: enough }), { name: "TimeoutError" }); // nothing is different
+  server.link.notify("port/changed", { watchId: watch.id, opened: [port(80, 4)], closed: [port(80, 1)] });
+  assert.deepEqual(await next(), [[80], [80]], "another process");
+  now = [port(80, 4), port(443)];
+  server.link.socket.destroy();
+  assert.deepEqual(await next(), [[443], []], "after a lost connection");
+  const waiting = assert.rejects(watch.next(), { code: "CLOSED" });
+  await watch.close();
+  await waiting;
+  while (server.count("port/unwatch") === 0) await new Promise((resolve) => setImmediate(resolve)); // perhaps it is still being resumed
+  await agent.status();
+  assert.equal(server.count("port/unwatch"), 1);
+  assert.deepEqual([agent.client.portWatches.size, agent.client.lasting.size], [0, 0]);
+  for (const [bad, want] of [[[port(70_000)], /ports\[0\]\.port is 70000/], [[{ port: 1 }], /address is missing/], [7, /must be an array/]] as [unknown, RegExp][]) {
+    now = bad;
+    await assert.rejects(agent.ports(), { code: "PROTOCOL", message: want });
+    await assert.rejects(agent.watchPorts(), { code: "PROTOCOL", message: want });
+  }
+  now = [];
+  const flooded = await agent.watchPorts();
+  server.link.notify("port/changed", { watchId: flooded.id, opened: Array.from({ length: 20_000 }, (_, i) => port(1, i)), closed: [] });
+  await assert.rejects(async () => {
+    for await (const news of flooded) assert.ok(news.opened.length > 0);
+  }, { code: "PROTOCOL", message: /more than 16384 ports/ });
+});
+
+test("files: an answer has to be about what was asked for", { timeout: 30_000 }, async (t) => {
+  const answers: Record<string, unknown> = {};
+  const capabilities = { fsMetadata: true, fsReadDirectoryLstat: true, fsSearch: true, fsWriteOptions: true };
+  const { server, agent } = await meet(t, {
+    initialize: () => ({ sessionId: "s", environmentInfo: { ...info, capabilities } }),
+    ...Object.fromEntries(["fs/getMetadata", "fs/getMetadataMany", "fs/readDirectory", "fs/search", "fs/writeFile"].map((method) => [method, () => answers[method]])),
+  });
+  const one = { isDirectory: false, isFile: true, isSymlink: false, size: 1, createdAtMs: 0, modifiedAtMs: 0, type: "somethingNew", mode: 0o644 };
+  answers["fs/getMetadata"] = one;
+  assert.deepEqual([(await agent.fs.stat("/a")).type, (await agent.fs.stat("/a")).owner], ["somethingNew", undefined]);
+  for (const [files, want] of [[[], /2 files were asked for, and 0 came/], [[{}, {}], /neither metadata nor an error/], [[{ metadata: one }, { error: { code: "x" } }], /files\[1\]\.error\.code/]] as [unknown, RegExp][]) {
+    answers["fs/getMetadataMany"] = { files };
+    await assert.rejects(agent.fs.statMany(["/a", "/b"]), { code: "PROTOCOL", message: want });
+  }
+  answers["fs/getMetadataMany"] = { files: Array.from({ length: 1024 }, () => ({ metadata: one })) };
+  const [before, asked] = [server.count("fs/getMetadataMany"), agent.fs.statMany(Array<string>(2048).fill("/a"))];
+  assert.equal((await asked).length, 2048);
+  assert.equal(server.count("fs/getMetadataMany") - before, 2);
+  answers["fs/search"] = { files: [{ path: "file:///a", kind: "door" }], errors: [], filesRead: 0, binaryFiles: 0 };
+  await assert.rejects(agent.fs.search("/"), { code: "PROTOCOL", message: /kind is "door"/ });
+  answers["fs/search"] = { files: [], errors: [], filesRead: 0, binaryFiles: 0 };
+  await agent.fs.search("/", { globs: "*.ts", before: 0, sandbox: {}, path: "file:///etc" } as never);
+  assert.deepEqual(server.link.requests.at(-1)?.params, { path: "file:///", globs: ["*.ts"], before: 0 });
+  for (const [content, options] of [["", { mode: 0o1777 }], ["", { mode: -1 }], ["", { mode: 1.5 }], [new Uint8Array(33 << 20), { atomic: true }], [new Blob(["x"]).stream(), { parents: true }]] as const) {
+    await assert.rejects(agent.fs.write("/a", content, options), { code: "USAGE" });
+  }
+  assert.equal(server.count("fs/writeFile"), 0);
 });
 
 test("a handshake that lies", { timeout: 30_000 }, async (t) => {
@@ -500,6 +646,8 @@ test("errors of the server", { timeout: 30_000 }, async (t) => {
     [-32603, "No such file or directory (os error 2)", undefined, { code: "NOT_FOUND", errno: 2, errnoName: "ENOENT" }],
     [-32600, "Permission denied (os error 13)", undefined, { code: "PERMISSION_DENIED", errno: 13 }],
     [-32603, "it went wrong", { errno: 28 }, { code: "REFUSED", errno: 28, errnoName: "ENOSPC" }],
+    [-32603, "gone (os error 5)", { errno: 2, name: "ENOENT", what: "program", kind: "spawnNotFound" }, { code: "NOT_FOUND", errno: 2, errnoName: "ENOENT", what: "program", kind: "spawnNotFound" }],
+    [-32603, "x (os error 5)", { errno: "2", name: 7, what: ["x"], kind: "a\u001b[2J" }, { errno: 5, errnoName: "EIO", what: undefined, kind: "a\\u001b[2J" }],
     [-32600, "no", { reason: "execPolicy" }, { code: "REFUSED", reason: "execPolicy", retryable: false }],
     [-32603, "a\u001b]0;title\u0007b\u202ec", undefined, { message: "/a: a\\u001b]0;title\\u0007b\\u202ec (-32603)", text: "a\u001b]0;title\u0007b\u202ec" }],
     [-32603, "y".repeat(1 << 20), undefined, { text: "y".repeat(1 << 16) }],

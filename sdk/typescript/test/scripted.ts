@@ -31,7 +31,7 @@ export const info = {
   capabilities: {
     networkProxyLaunch: true, sandboxedFileStreaming: true, fileWriteStreaming: true, processResize: true, processCloseStdin: true, processList: true,
     processSignals: true, fsRename: true, fsWatch: true, fsApplyPatch: true, namedSessions: true, processBuiltins: true, socketForward: true,
-    subcommandApprovals: true,
+    subcommandApprovals: true, fsSearch: true, ports: true,
   },
 };
 
