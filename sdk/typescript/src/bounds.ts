@@ -22,8 +22,13 @@ export interface Bounds {
 /** The words of {@link Bounds} for limits, and those of the wire. */
 const wireNames = { memory: "memoryBytes", cpus: "milliCpus", pids: "processes", fileSize: "fileSizeBytes" } as const;
 
-/** What holds each limit, see {@link Started.limits}. */
-export type HeldLimits = { readonly [Word in keyof typeof wireNames]?: string };
+/** What holds each limit: `cgroup`, a control group of the command, or `rlimit`, a limit of each of its processes. */
+export interface HeldLimits {
+  readonly memory?: string;
+  readonly cpus?: string;
+  readonly pids?: string;
+  readonly fileSize?: string;
+}
 
 /** Returns what holds limits, in the words of the options. */
 export function heldBy(held: { readonly [name: string]: string | undefined }): HeldLimits {

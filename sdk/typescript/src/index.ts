@@ -16,7 +16,7 @@ export {
   LostProcessError, NotADirectoryError, NotFoundError, OutputLimitError, PermissionDeniedError, ProtocolError, RecoveringError, ServerError, SocketError,
   StdinError, TakenError, TimeoutError, UnreadError, UnsupportedError, UsageError,
 } from "./errors.js";
-export type { ErrorCode, ServerErrorCode } from "./errors.js";
+export type { ErrorCode, ServerAnswer, ServerErrorCode } from "./errors.js";
 export { Files, OpenFile } from "./files.js";
 export type {
   Entry, FileType, Patched, Search, SearchedFile, SearchMatch, SearchOptions, Stat, StatOptions, Walk, WalkOptions, WriteOptions,
@@ -31,4 +31,4 @@ export type { NetworkPolicy, Policy } from "./sandbox.js";
 export { Socket } from "./socket.js";
 export { PortWatch, Watch } from "./watch.js";
 export type { Change, Changes, Port, PortChanges, Ports, Watching } from "./watch.js";
-export type { EnvPolicy, ExecApproval, Refusal, Refusals } from "./wire.js";
+export type { CommandDecision as RuleDecision, EnvPolicy, ExecApproval, Refusal, Refusals, RuleFile } from "./wire.js";

@@ -40,7 +40,7 @@ export interface Started {
   readonly networkAdvisory: boolean;
   /** Whether somebody is asked first. */
   readonly approvalPending: boolean;
-  /** What holds each limit of {@link Bounds}: `cgroup`, a control group, or `rlimit`, a limit of each process. */
+  /** What holds each limit of {@link Bounds}. */
   readonly limits: HeldLimits;
 }
 

@@ -1,5 +1,5 @@
 import { anything, flag, otherwise, record, type Check } from "./check.js";
-import { background, cleanupMs, ports, type CallOptions, type ChangedNotice, type Client, type Lasting, type PortNotice } from "./client.js";
+import { background, cleanupMs, ports, type CallOptions, type ChangedNotice, type Client, type PortNotice } from "./client.js";
 import { isLoss, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError } from "./errors.js";
 import { wakened } from "./queue.js";
@@ -8,7 +8,7 @@ import { toPath, toURI } from "./uri.js";
 import type { Sandbox } from "./wire.js";
 
 /** Tells what has changed at the agent. It outlives connections. */
-export abstract class Watching<News> implements Lasting, AsyncDisposable, AsyncIterable<News> {
+export abstract class Watching<News> implements AsyncDisposable, AsyncIterable<News> {
   /** @internal */
   readonly id: string;
   /** @internal */

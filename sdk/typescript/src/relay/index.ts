@@ -60,7 +60,7 @@ export async function connect(target: RegistryTarget, options: RelayOptions = {}
   return new Agent(await Client.connect({ dial: relayDial(target, options) }, options, options.signal), options);
 }
 
-/** Dials through the relay: each connection has a new address, and the same identity. */
+/** Dials through the relay: each connection has a new address, and the same identity. @internal */
 export function relayDial(target: RegistryTarget, options: RelayOptions): Dial {
   const { registry, environmentId } = target;
   let base: URL;
