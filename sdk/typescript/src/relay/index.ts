@@ -25,8 +25,8 @@ export interface RegistryTarget {
   /** The base URL of the registry, with https, or http to this machine. */
   readonly registry: string;
   readonly environmentId: string;
-  /** A harness key, or what returns one for each connection. */
-  readonly token: string | (() => string | Promise<string>);
+  /** A harness key, or what returns one for each connection. It can be left out where {@link RelayOptions.post} adds it. */
+  readonly token?: string | (() => string | Promise<string>) | undefined;
 }
 
 /** How a request to the registry is made. */
@@ -36,7 +36,10 @@ export type Post = (url: string, headers: Readonly<Record<string, string>>, body
 export interface RelayOptions extends SessionOptions {
   /** What opens WebSockets: by default the global WebSocket. In Node 20 give `webSocket` of `@execagent/client/node`. */
   webSocket?: WebSocketFactory | undefined;
-  /** What makes requests to the registry: by default fetch. */
+  /**
+   * What makes requests to the registry: by default fetch. In a page give one that has your own server make them, because a
+   * registry answers no page of another origin, and no key belongs into a page.
+   */
   post?: Post | undefined;
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
@@ -72,6 +75,7 @@ export function relayDial(target: RegistryTarget, options: RelayOptions): Dial {
   if (base.protocol !== "https:" && !(base.protocol === "http:" && isLoopback(base.hostname))) {
     throw new UsageError("the registry needs https://, or http:// to this machine, because its key is sent there");
   }
+  if (target.token === undefined && options.post === undefined) throw new UsageError("a registry needs a token, or a post that adds one");
   if (!/^[A-Za-z0-9_-]{1,256}$/.test(environmentId)) throw new UsageError(`${printable(environmentId, 64)} is not 1 to 256 of A-Z a-z 0-9 _ -`);
   let own: Keys | undefined;
   let pinned: PublicKeys | undefined;
@@ -113,10 +117,10 @@ async function fetchPost(url: string, headers: Readonly<Record<string, string>>,
 /** Asks the registry where to connect. While nobody is connected to the environment it is asked again. */
 async function ask(target: RegistryTarget, base: URL, own: Keys, post: Post, signal: AbortSignal): Promise<Bundle> {
   const token = typeof target.token === "function" ? await target.token() : target.token;
-  if (!/^[!-~]+$/.test(token)) throw new ConnectError("the key for the registry is empty, or has characters that a key cannot have", true);
+  if (token !== undefined && !/^[!-~]+$/.test(token)) throw new ConnectError("the key for the registry is empty, or has characters that a key cannot have", true);
   const url = `${base.href.replace(/\/$/, "")}/cloud/environment/${target.environmentId}/connect`;
   const keys = { suite, x25519_public_key: encodeBase64(own.x25519), mlkem768_public_key: encodeBase64(own.kem) };
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const headers = { ...(token !== undefined && { authorization: `Bearer ${token}` }), "content-type": "application/json" };
   for (let attempt = 0; ; attempt++) {
     let failure: ConnectError;
     try {
