@@ -510,6 +510,22 @@ test("a server without bounds: this client kills and cuts, and asks for each fil
   assert.deepEqual([text, stdoutOmitted, stdoutTruncated, stderrTruncated, timedOut], ["abcdlmn", 7, true, false, false]);
   assert.deepEqual(server.link.requests.filter(({ params }) => "timeoutMs" in params || "maxOutputBytes" in params || "details" in params), []);
 
+  for (const most of [0, 1, 4999, 50_000, 1_000_000]) {
+    const printing = agent.run(["x"], { id: `of-${most}`, maxOutput: most });
+    while (!server.link.requests.some(({ params }) => params["processId"] === `of-${most}`)) await new Promise((resolve) => setImmediate(resolve));
+    let all = "";
+    for (let seq = 1; seq <= 2000; seq++) {
+      const piece = `${seq} `.repeat(seq % 100 === 0 ? 1000 : 1);
+      all += piece;
+      tell(server.link, `of-${most}`, ["output", seq, piece]);
+    }
+    tell(server.link, `of-${most}`, ["exited", 2001, 0], ["closed", 2002]);
+    const { text, stdoutOmitted } = await printing;
+    const want = all.length <= most ? all : all.slice(0, Math.ceil(most / 2)) + (most < 2 ? "" : all.slice(-Math.floor(most / 2)));
+    assert.ok(text === want, `${most}: ${text.length} bytes, and not ${want.length}`);
+    assert.equal(stdoutOmitted, all.length - want.length);
+  }
+
   const paths = Array.from({ length: 100 }, (_, i) => `/${i}`);
   const stats = await agent.fs.statMany(paths);
   assert.deepEqual(stats.map((one) => (one instanceof ServerError ? one.errno : one.size)), paths.map((path) => (path === "/7" ? 7 : 2)));
