@@ -56,7 +56,7 @@ export interface Entry {
   readonly mode: number | undefined;
 }
 
-/** Options of {@link Files.write}. All but the first two members need the agent's `fsWriteOptions`, and content of at most 32 MiB. */
+/** Options of {@link Files.write}. Mode, parents, exclusive and atomic need the agent's `fsWriteOptions`, and content of at most 32 MiB. */
 export interface WriteOptions extends CallOptions {
   /** The permissions afterwards, such as 0o755, whatever the umask is. By default those that the file has, or those of every new file. */
   mode?: number | undefined;

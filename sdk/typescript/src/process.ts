@@ -441,8 +441,7 @@ export class Handle implements ProcessSink {
   /** Kills the process after a while. The agent does that itself if it can. */
   killAfter(ms: number): void {
     const timer = setTimeout(() => {
-      if (this.settled || this.#exit !== undefined) return;
-      this.#killed = true;
+      this.#killed = this.#exit === undefined; // else it ends what the process has left behind
       void this.terminate(); // it does not reject
     }, ms);
     void this.done.then(() => clearTimeout(timer));
@@ -778,6 +777,6 @@ export class Handle implements ProcessSink {
 
 function exitOf({ exitCode, sandboxDenied, refusals, timedOut, outOfMemory }: ExitedEvent, killed: boolean): Exit {
   const signal = exitCode > 128 && exitCode <= 128 + 64 ? exitCode - 128 : undefined;
-  return { exitCode, signal, sandboxDenied, refusals, timedOut: timedOut || killed, outOfMemory };
+  return { exitCode, signal, sandboxDenied, refusals, timedOut: timedOut || (killed && exitCode === 128 + 9), outOfMemory };
 }
 

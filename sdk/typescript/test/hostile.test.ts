@@ -502,6 +502,15 @@ test("a server without bounds: this client kills and cuts, and asks for each fil
   assert.deepEqual([killed.timedOut, killed.exitCode], [true, 137]);
   const p = await agent.spawn(["x"], { killAfterMs: 50 });
   assert.deepEqual([(await p.wait()).timedOut, (await p.exited).signal], [true, 9]);
+  // What a process has left behind is ended, too, and is not the process.
+  const left = await agent.spawn(["x"], { id: "left", killAfterMs: 50 });
+  const before = server.count("process/terminate");
+  server.answers["process/terminate"] = () => {
+    tell(server.link, "left", ["closed", 2]);
+    return { running: false };
+  };
+  tell(server.link, "left", ["exited", 1, 0]);
+  assert.deepEqual([(await left.wait()).timedOut, server.count("process/terminate") - before], [false, 1]);
 
   const running = agent.run(["x"], { id: "p", maxOutput: 7 });
   while (!server.link.requests.some(({ params }) => params["processId"] === "p")) await new Promise((resolve) => setImmediate(resolve));
