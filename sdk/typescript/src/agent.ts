@@ -1,3 +1,4 @@
+import { applyBounds, size, type Bounds } from "./bounds.js";
 import { anything, count, flag, list, optional, record, text, type Check } from "./check.js";
 import { duration, type CallOptions, type Client, type Info, type Method, type OpenedSession, type SessionOptions, type State } from "./client.js";
 import { isLoss, within } from "./connection.js";
@@ -10,10 +11,11 @@ import { confinement, named, type Policy } from "./sandbox.js";
 import { Socket } from "./socket.js";
 import { concat, printable, randomId, toBytes, toText } from "./text.js";
 import { toURI } from "./uri.js";
+import { portList, PortWatch, type Ports } from "./watch.js";
 import type { EnvPolicy, ExecApproval, StartParams } from "./wire.js";
 
 /** How a command is started. */
-export interface CommandOptions extends CallOptions {
+export interface CommandOptions extends CallOptions, Bounds {
   /** The directory of the command, absolute. By default that of the agent. */
   cwd?: string | undefined;
   /** Variables that are added to the inherited ones. */
@@ -31,7 +33,11 @@ export interface CommandOptions extends CallOptions {
   id?: string | undefined;
   /** The name that the command sees as argv[0]. */
   arg0?: string | undefined;
-  /** Kills the command after this time. Without it a command runs as long as it likes. */
+  /**
+   * Ends the command after this time, with all that it has started: with SIGTERM, and two seconds later with SIGKILL. The
+   * agent does so, also without this client. Where it cannot (`processTimeout`), this client kills the command, as long as it
+   * has the handle. Without this option a command runs as long as it likes.
+   */
   killAfterMs?: number | undefined;
 }
 
@@ -41,6 +47,11 @@ export interface SpawnOptions extends CommandOptions {
   stdin?: boolean | undefined;
   /** Give the command a terminal, of 24 rows and 80 columns or of this size. */
   tty?: boolean | { readonly rows: number; readonly cols: number } | undefined;
+  /**
+   * The most that comes of each stream, up to 8 MiB, in bytes or as in `64k`: the first half as it comes, and the last half at
+   * the end. {@link OutputEvent.omitted} says how much is left out between. The command never waits for its reader then.
+   */
+  maxOutput?: number | string | undefined;
 }
 
 /** How {@link Agent.run} runs a command. Its signal also kills the command. */
@@ -54,12 +65,13 @@ export interface RunOptions extends CommandOptions {
    * nobody holds it. With {@link CommandOptions.killAfterMs} the output is a result.
    */
   timeoutMs?: number | undefined;
-  /** How much of each stream is kept, 64 MiB by default. */
-  maxOutputBytes?: number | undefined;
   /**
-   * What happens beyond that: `truncate` keeps the beginning and sets a flag, `error` kills the command. The default is
-   * `truncate` where maxOutputBytes is given, and `error` otherwise.
+   * How much of each stream is kept, in bytes or as in `64k`: the first half and the last half. {@link Result.stdoutOmitted} says
+   * how much is left out between. By default it is 64 MiB, and a command that prints more is killed: an
+   * {@link OutputLimitError}.
    */
+  maxOutput?: number | string | undefined;
+  /** Kill a command that prints more than maxOutput (`error`), or leave out what is between (`truncate`, the default). */
   overflow?: "truncate" | "error" | undefined;
   /** Throw a {@link CommandError} if the exit code is not 0. */
   check?: boolean | undefined;
@@ -71,24 +83,35 @@ export class Result implements Exit {
   readonly signal: number | undefined;
   readonly sandboxDenied: boolean;
   readonly refusals: Exit["refusals"];
+  readonly timedOut: boolean;
+  readonly outOfMemory: boolean;
   readonly stdout: Uint8Array;
   readonly stderr: Uint8Array;
-  readonly stdoutTruncated: boolean;
-  readonly stderrTruncated: boolean;
-  /** Whether {@link CommandOptions.killAfterMs} has killed the command. */
-  readonly timedOut: boolean;
+  /** How many bytes {@link RunOptions.maxOutput} has left out in the middle. */
+  readonly stdoutOmitted: number;
+  readonly stderrOmitted: number;
 
   /** @internal */
-  constructor(exit: Exit, stdout: Kept, stderr: Kept, timedOut: boolean) {
+  constructor(exit: Exit, stdout: Kept, stderr: Kept) {
     this.exitCode = exit.exitCode;
     this.signal = exit.signal;
     this.sandboxDenied = exit.sandboxDenied;
     this.refusals = exit.refusals;
+    this.timedOut = exit.timedOut;
+    this.outOfMemory = exit.outOfMemory;
     this.stdout = stdout.bytes();
     this.stderr = stderr.bytes();
-    this.stdoutTruncated = stdout.truncated;
-    this.stderrTruncated = stderr.truncated;
-    this.timedOut = timedOut;
+    this.stdoutOmitted = stdout.omitted;
+    this.stderrOmitted = stderr.omitted;
+  }
+
+  /** Whether something of stdout was left out. */
+  get stdoutTruncated(): boolean {
+    return this.stdoutOmitted > 0;
+  }
+
+  get stderrTruncated(): boolean {
+    return this.stderrOmitted > 0;
   }
 
   /** stdout as text. What is not UTF-8 becomes U+FFFD. */
@@ -102,30 +125,75 @@ export class Result implements Exit {
   }
 }
 
-/** Output that is kept up to a bound. */
+/** Pieces of output. Many small ones are joined, because each takes much more memory than its bytes. */
+class Pieces {
+  size = 0;
+  #all: Uint8Array[] = [];
+  #last: Uint8Array[] = [];
+  #lastSize = 0;
+
+  push(piece: Uint8Array): void {
+    if (piece.length === 0) return;
+    this.size += piece.length;
+    this.#lastSize += piece.length;
+    if (this.#last.push(piece) < 256) return;
+    this.#all.push(...(this.#lastSize < 256 << 10 ? [concat(this.#last)] : this.#last));
+    this.#last = [];
+    this.#lastSize = 0;
+  }
+
+  get list(): readonly Uint8Array[] {
+    return [...this.#all, ...this.#last];
+  }
+}
+
+/** Output that is kept up to a bound: its first half and its last half. */
 class Kept {
-  truncated = false;
-  #pieces: Uint8Array[] = [];
-  #size = 0;
+  readonly #head = new Pieces();
+  readonly #headMost: number;
+  readonly #tailMost: number;
+  #tail = new Pieces();
+  #left = 0; // out, by the agent or here
 
-  constructor(private readonly most: number) {}
+  constructor(most: number) {
+    this.#headMost = Math.ceil(most / 2);
+    this.#tailMost = Math.floor(most / 2);
+  }
 
-  /** Reports whether all of it could be kept. */
-  add(piece: Uint8Array): boolean {
-    const room = this.most - this.#size;
-    const kept = piece.length <= room ? piece : piece.subarray(0, room);
-    if (kept.length > 0) this.#pieces.push(kept);
-    this.#size += kept.length;
-    this.truncated ||= kept.length < piece.length;
-    return !this.truncated;
+  /** How many bytes were left out between them. */
+  get omitted(): number {
+    return this.#left + Math.max(0, this.#tail.size - this.#tailMost);
+  }
+
+  /** Takes the next piece, before which some bytes were left out. */
+  add(piece: Uint8Array, omitted: number): void {
+    this.#left += omitted;
+    const room = this.#headMost - this.#head.size;
+    this.#head.push(piece.subarray(0, room));
+    this.#tail.push(piece.subarray(room));
+    if (this.#tail.size > 2 * this.#tailMost + (64 << 10)) this.#cut();
+  }
+
+  /** Drops what is before the tail. */
+  #cut(): void {
+    const from = this.#tail.size - this.#tailMost;
+    if (from <= 0) return;
+    const tail = concat(this.#tail.list).slice(from);
+    this.#left += from;
+    this.#tail = new Pieces();
+    this.#tail.push(tail);
   }
 
   bytes(): Uint8Array {
-    return concat(this.#pieces, this.#size);
+    this.#cut();
+    return concat([...this.#head.list, ...this.#tail.list]);
   }
 }
 
 const maxOutput = 64 << 20;
+
+/** The most that an agent keeps of a stream until its end. */
+const agentOutputMost = 8 << 20;
 
 /** An agent, over one session of it. A lost connection is invisible to whoever holds a process. */
 export class Agent implements AsyncDisposable {
@@ -193,12 +261,10 @@ export class Agent implements AsyncDisposable {
    * The end is that of all output: a background process that keeps the output open is waited for.
    */
   async run(argv: readonly string[], options: RunOptions = {}): Promise<Result> {
-    const { input, tty, timeoutMs, maxOutputBytes, overflow, check, killAfterMs, ...rest } = options;
+    const { input, tty, timeoutMs, maxOutput: wanted, overflow, check, ...rest } = options;
     const limitMs = duration(timeoutMs, "timeoutMs");
-    duration(killAfterMs, "killAfterMs");
-    const most = maxOutputBytes ?? maxOutput;
-    if (!Number.isSafeInteger(most) || most < 0) throw new UsageError(`maxOutputBytes is ${String(most)}, and must be a whole number from 0 on`);
-    const strict = (overflow ?? (maxOutputBytes === undefined ? "error" : "truncate")) === "error";
+    const most = wanted === undefined ? maxOutput : size(wanted, "maxOutput");
+    const strict = (overflow ?? (wanted === undefined ? "error" : "truncate")) === "error";
     const bytes = input === undefined ? undefined : toBytes(input);
     const fed = bytes !== undefined && bytes.length > 0;
     if (fed && tty !== undefined && tty !== false) throw new UsageError("input needs a pipe, not a terminal");
@@ -208,18 +274,20 @@ export class Agent implements AsyncDisposable {
     const stderr = new Kept(most);
     const late = (): TimeoutError => new TimeoutError("the command did not end", limitMs as number, stdout.bytes(), stderr.bytes(), true);
     return within(limitMs, late, options.signal, async (signal) => {
-      const process = await this.#spawn(argv, { ...rest, tty, stdin: fed, signal });
+      const { capabilities } = await this.client.info({ ...options, signal });
+      const byAgent = !strict && most > 0 && most <= agentOutputMost && capabilities["processMaxOutput"] === true;
+      const process = await this.spawn(argv, { ...rest, tty, stdin: fed, signal, maxOutput: byAgent ? most : undefined });
       const { handle } = process;
       const enough = new AbortController();
       const feeding = fed ? feed(process, bytes, enough.signal) : undefined;
       void handle.done.then(() => enough.abort());
-      const killer = new Killer(handle, killAfterMs);
       try {
-        await handle.drain((event) => {
-          const all = (event.stream === "stderr" ? stderr : stdout).add(event.data);
-          if (!all && strict) throw new OutputLimitError(most, stdout.bytes(), stderr.bytes());
+        await handle.drain(({ stream, data, omitted }) => {
+          const kept = stream === "stderr" ? stderr : stdout;
+          kept.add(data, omitted);
+          if (strict && kept.omitted > 0) throw new OutputLimitError(most, stdout.bytes(), stderr.bytes());
         }, signal);
-        const result = new Result(await handle.ended(), stdout, stderr, killer.killed);
+        const result = new Result(await handle.ended(), stdout, stderr);
         if (check === true && result.exitCode !== 0) throw commandError(argv, result);
         return result;
       } catch (error) {
@@ -229,7 +297,6 @@ export class Agent implements AsyncDisposable {
         }
         throw error;
       } finally {
-        killer.stop();
         enough.abort();
         await feeding;
       }
@@ -248,15 +315,8 @@ export class Agent implements AsyncDisposable {
    * terminated as soon as possible.
    */
   async spawn(argv: readonly string[], options: SpawnOptions = {}): Promise<Process> {
-    duration(options.killAfterMs, "killAfterMs");
-    const process = await this.#spawn(argv, options);
-    const killer = new Killer(process.handle, options.killAfterMs);
-    void process.handle.done.then(() => killer.stop());
-    return process;
-  }
-
-  async #spawn(argv: readonly string[], options: SpawnOptions): Promise<Process> {
     const { client } = this;
+    const killAfterMs = duration(options.killAfterMs, "killAfterMs");
     if (typeof argv === "string") throw new UsageError("the command is a string: give a list of words, or call shell() for a script");
     if (!Array.isArray(argv) || argv.length === 0) throw new UsageError("the command is empty");
     if (argv.some((word) => typeof word !== "string")) throw new UsageError("a word of the command is no string");
@@ -288,7 +348,18 @@ export class Agent implements AsyncDisposable {
       if (opaque ?? forcedRm ?? enforce) await client.require("execApprovalEnforce", "opaque, forcedRm and enforce in rules about commands", options);
       params.execApproval = options.execPolicy;
     }
-    return new Process(await Handle.start(client, params, options));
+    await applyBounds(params, options, client, options);
+    if (options.maxOutput !== undefined) {
+      const most = size(options.maxOutput, "maxOutput");
+      if (most < 1 || most > agentOutputMost) throw new UsageError(`maxOutput is ${most}, and must be from 1 to ${agentOutputMost} bytes`);
+      await client.require("processMaxOutput", "bounds of the output of a command", options);
+      params.maxOutputBytes = most;
+    }
+    const byAgent = killAfterMs !== undefined && capabilities["processTimeout"] === true;
+    if (byAgent) params.timeoutMs = Math.max(1, Math.round(killAfterMs));
+    const handle = await Handle.start(client, params, options);
+    if (killAfterMs !== undefined && !byAgent) handle.killAfter(killAfterMs);
+    return new Process(handle);
   }
 
   /** Starts a tool of the agent's own. @internal */
@@ -317,6 +388,21 @@ export class Agent implements AsyncDisposable {
   }
 
   /**
+   * Lists the TCP ports that listen on the agent's side; with a policy only those that a command under it could connect to.
+   */
+  async ports(options: CallOptions & { sandbox?: Policy | undefined } = {}): Promise<Ports> {
+    await this.client.require("ports", "listing ports", options);
+    const { sandbox } = confinement(options.sandbox, undefined);
+    return this.client.replay("port/list", { ...(sandbox && { sandbox }) }, portList, options);
+  }
+
+  /** Watches the ports that {@link ports} lists. The first {@link PortWatch.next} tells those that listen already. */
+  async watchPorts(options: CallOptions & { sandbox?: Policy | undefined } = {}): Promise<PortWatch> {
+    await this.client.require("ports", "watching ports", options);
+    return PortWatch.open(new PortWatch(this.client, confinement(options.sandbox, undefined).sandbox), options);
+  }
+
+  /**
    * Has the agent connect to an address on its side, `tcp://HOST:PORT` or `unix:///PATH`; with a policy only if a command
    * under it could.
    */
@@ -339,26 +425,6 @@ export class Agent implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
-  }
-}
-
-/** Kills a process after a while. */
-class Killer {
-  killed = false;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-
-  constructor(handle: Handle, afterMs: number | undefined) {
-    const ms = duration(afterMs, "killAfterMs");
-    if (ms === undefined) return;
-    this.#timer = setTimeout(() => {
-      if (handle.settled) return;
-      this.killed = true;
-      void handle.terminate(); // it does not reject
-    }, ms);
-  }
-
-  stop(): void {
-    clearTimeout(this.#timer);
   }
 }
 
@@ -464,6 +530,8 @@ export interface Chunk {
   readonly seq: number;
   readonly stream: "stdout" | "stderr" | "pty";
   readonly data: Uint8Array;
+  /** How many bytes before it were left out, see {@link SpawnOptions.maxOutput}. */
+  readonly omitted: number;
   /** When it was read from the process. */
   readonly atMs: number | undefined;
 }
@@ -500,7 +568,7 @@ export class Observer {
         processId, sessionId: this.#sessionId, afterSeq: after, maxBytes: observeBytes, waitMs: options.follow === true ? observeWaitMs : null, timestamps: true,
       };
       const answer = await this.#client.replay("process/read", params, readAnswer, options);
-      for (const { seq, stream, chunk, atMs } of answer.chunks) yield { seq, stream, data: chunk, atMs };
+      for (const { seq, stream, chunk, omitted, atMs } of answer.chunks) yield { seq, stream, data: chunk, omitted, atMs };
       if (answer.chunks.length === 0 && (answer.closed || options.follow !== true)) return;
       after = Math.max(after, answer.nextSeq - 1);
     }

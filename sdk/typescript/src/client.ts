@@ -42,6 +42,8 @@ export interface SessionOptions extends Approvals {
   handshakeTimeoutMs?: number;
   /** How long the client tries to return to its session after a lost connection; 45 s by default. Servers keep it for 80 s. */
   recoveryTimeoutMs?: number;
+  /** How long the server may be silent before its connection counts as lost; 90 s by default. It is asked in time to say something. */
+  silenceTimeoutMs?: number;
 }
 
 /** Options of most calls. */
@@ -98,24 +100,35 @@ const refusal = record({
   layer: text, operation: text, subject: text, reason: text, needs: otherwise(text, ""), at: otherwise(text, ""), times: count, text,
 });
 
-export const refusals = optional(record({
+const refusals = optional(record({
   list: (value, at) => list(refusal)(value, at).slice(0, 1024), more: otherwise(count, 0), note: otherwise(text, ""),
 }));
 
-const outputNotice = record({ processId: text, seq: count, stream, chunk: bytes });
-const exitedNotice = record({ processId: text, seq: count, exitCode: integer, sandboxDenied: otherwise(flag, false), refusals });
+/** Members of an exit that a server may leave out. */
+export const ending = { sandboxDenied: otherwise(flag, false), refusals, timedOut: otherwise(flag, false), outOfMemory: otherwise(flag, false) };
+
+const outputNotice = record({ processId: text, seq: count, stream, chunk: bytes, omitted: otherwise(count, 0) });
+const exitedNotice = record({ processId: text, seq: count, exitCode: integer, ...ending });
 const closedNotice = record({ processId: text, seq: count });
 const bodyNotice = record({ requestId: text, seq: count, deltaBase64: bytes, done: flag, error: optional(text) });
 const changedNotice = record({
   watchId: text, changes: list(record({ path, kind: oneOf("created", "modified", "removed", "renamed"), from: optional(path) })),
   overflow: otherwise(flag, false),
 });
+const portNumber: Check<number> = (value, at) => {
+  const port = count(value, at);
+  if (port > 65535) throw new ProtocolError(`${at} is ${port}, which is no port`);
+  return port;
+};
+export const ports = list(record({ port: portNumber, address: text, uid: optional(count), pid: optional(count), program: optional(text) }));
+const portNotice = record({ watchId: text, opened: ports, closed: ports });
 const socketNotice = record({ socketId: text, offset: count, chunk: bytes, eof: otherwise(flag, false), error: optional(text) });
 const takenNotice = record({ clientName: text });
 
 type Notice<C extends Check<unknown>> = ReturnType<C>;
 export type BodyNotice = Notice<typeof bodyNotice>;
 export type ChangedNotice = Notice<typeof changedNotice>;
+export type PortNotice = Notice<typeof portNotice>;
 export type SocketNotice = Notice<typeof socketNotice>;
 
 /** What a process handle takes of its client. */
@@ -127,6 +140,16 @@ export interface ProcessSink {
   /** The process could not be followed. It is terminated. */
   loseTrack(error: unknown): void;
   fail(error: unknown): void;
+}
+
+/** What a body of an HTTP answer takes of its client. */
+export interface WaitingBody {
+  /** How many bytes wait to be read. */
+  readonly waiting: number;
+  accept(notice: BodyNotice, from: Connection): void;
+  /** Fails, because too much waits. */
+  overflow(amount: string): void;
+  lost(from: Connection): void;
 }
 
 /** What outlives a connection and goes on over the next one: a watch, a socket. */
@@ -143,6 +166,9 @@ const firstAttachedMs = 2;
 
 /** How many processes are caught up at once. */
 const catchers = 32;
+
+/** Bounds a request that ends, at the server, something that the caller has given up. */
+export const cleanupMs = 10_000;
 
 const infoTimeoutMs = 30_000;
 const statusTimeoutMs = 10_000;
@@ -171,8 +197,9 @@ export class Client implements Receiver {
   /** Ends with the client. */
   readonly over = new AbortController();
   readonly processes = new Map<string, ProcessSink>();
-  readonly bodies = new Map<string, { accept(notice: BodyNotice, from: Connection): void | Promise<void>; lost(from: Connection): void }>();
+  readonly bodies = new Map<string, WaitingBody>();
   readonly watches = new Map<string, { changed(notice: ChangedNotice): void }>();
+  readonly portWatches = new Map<string, { changed(notice: PortNotice): void }>();
   readonly sockets = new Map<string, { received(notice: SocketNotice): void }>();
   readonly lasting = new Set<Lasting>();
 
@@ -180,6 +207,7 @@ export class Client implements Receiver {
   readonly #options: SessionOptions;
   readonly #questions: Questions;
   readonly #recoveryMs: number;
+  readonly #silentMs: number | undefined;
   #current: Connection | undefined;
   #info: Info | undefined;
   #deadline = 0;
@@ -192,6 +220,8 @@ export class Client implements Receiver {
     this.#options = options;
     this.#questions = new Questions(options);
     this.#recoveryMs = duration(options.recoveryTimeoutMs, "recoveryTimeoutMs") ?? 45_000;
+    this.#silentMs = duration(options.silenceTimeoutMs, "silenceTimeoutMs");
+    if (this.#silentMs !== undefined && this.#silentMs < 100) throw new UsageError(`silenceTimeoutMs is ${this.#silentMs}, and must be at least 100`);
   }
 
   /** Opens a connection, and a session on it. */
@@ -220,7 +250,7 @@ export class Client implements Receiver {
     const limitMs = duration(this.#options.connectTimeoutMs, "connectTimeoutMs") ?? 10_000;
     const late = new ConnectError(`the server cannot be reached within ${limitMs} ms`);
     try {
-      return await within(limitMs, () => late, signal, (limited) => dialWithin(this, this.#route.dial, limited as AbortSignal));
+      return await within(limitMs, () => late, signal, (limited) => dialWithin(this, this.#route.dial, limited as AbortSignal, this.#silentMs));
     } catch (error) {
       if (error instanceof AgentError || (signal?.aborted && error === signal.reason)) throw error;
       throw new ConnectError(messageOf(error), false, error);
@@ -232,7 +262,7 @@ export class Client implements Receiver {
     const options = this.#options;
     const limitMs = duration(options.handshakeTimeoutMs, "handshakeTimeoutMs") ?? 10_000;
     const first = this.sessionId === "";
-    const params: InitializeParams = { clientName: options.clientName ?? "execagent-client", resumeSessionId: resume };
+    const params: InitializeParams = { clientName: options.clientName ?? "execagent-client", resumeSessionId: resume, errorData: true };
     if (this.#questions.approves) params.subcommandApprovals = true;
     if (options.refusals === true) params.refusals = true;
     if (first) {
@@ -279,6 +309,11 @@ export class Client implements Receiver {
   #turn(state: State): void {
     this.state = state;
     for (const call of this.#changed.splice(0)) call();
+  }
+
+  /** How long a process that nobody wants any more is killed, also over a lost connection. */
+  get killMs(): number {
+    return this.#recoveryMs + cleanupMs;
   }
 
   /** Waits until the state changes, which it may also have done when this returns. */
@@ -518,12 +553,12 @@ export class Client implements Receiver {
   notified(from: Connection, method: string, params: unknown): void | Promise<void> {
     switch (method) {
       case "process/output": {
-        const { processId, seq, stream, chunk } = outputNotice(params, method);
-        return this.processes.get(processId)?.accept({ type: "output", seq, stream, data: chunk }, from);
+        const { processId, seq, stream, chunk, omitted } = outputNotice(params, method);
+        return this.processes.get(processId)?.accept({ type: "output", seq, stream, data: chunk, omitted }, from);
       }
       case "process/exited": {
-        const { processId, seq, exitCode, sandboxDenied, refusals } = exitedNotice(params, method);
-        return this.processes.get(processId)?.accept({ type: "exited", seq, exitCode, sandboxDenied, refusals }, from);
+        const { processId, ...exit } = exitedNotice(params, method);
+        return this.processes.get(processId)?.accept({ type: "exited", ...exit }, from);
       }
       case "process/closed": {
         const { processId, seq } = closedNotice(params, method);
@@ -531,12 +566,19 @@ export class Client implements Receiver {
       }
       case "http/request/bodyDelta": {
         const notice = bodyNotice(params, method);
-        return this.bodies.get(notice.requestId)?.accept(notice, from);
+        this.bodies.get(notice.requestId)?.accept(notice, from);
+        return undefined;
       }
       case "fs/changed": {
         const notice = changedNotice(params, method);
         from.useful = true;
         this.watches.get(notice.watchId)?.changed(notice);
+        return undefined;
+      }
+      case "port/changed": {
+        const notice = portNotice(params, method);
+        from.useful = true;
+        this.portWatches.get(notice.watchId)?.changed(notice);
         return undefined;
       }
       case "socket/data": {
@@ -559,12 +601,12 @@ export class Client implements Receiver {
 }
 
 /** Opens a connection. It does not wait for a dialler that ignores its signal. */
-function dialWithin(receiver: Receiver, dial: Dial, signal: AbortSignal): Promise<Connection> {
+function dialWithin(receiver: Receiver, dial: Dial, signal: AbortSignal, silentMs: number | undefined): Promise<Connection> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
     const abort = (): void => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    Connection.open(receiver, dial, signal)
+    Connection.open(receiver, dial, signal, silentMs)
       .then((connection) => {
         if (signal.aborted) connection.end(signal.reason);
         resolve(connection);

@@ -11,6 +11,8 @@ export interface Channel {
   resume?(): void;
   /** Closes the channel. More may be delivered, and is ignored. It may return a promise that ends when the peer is gone, too. */
   close(): void | Promise<void>;
+  /** Makes the server say something. Without it the server is asked for its status. */
+  ping?(): void;
   /** Whether the channel itself notices a server that is gone without a word. */
   readonly watched?: boolean;
 }
@@ -20,6 +22,8 @@ export interface ChannelEvents {
   message(text: string): void;
   /** The channel has ended: no message follows. */
   closed(cause?: unknown): void;
+  /** Something has come that is no whole message. */
+  heard?(): void;
 }
 
 /** Opens a channel. The signal ends the attempt. */
@@ -38,9 +42,14 @@ const maxQuestions = 1024;
 /** The pause before a server is asked again that has no room, or that cannot be reached. */
 export const pauseMs = 100;
 
-/** A server without a word for so long is asked for its status, and then given up. */
-const silenceMs = 30_000;
-const patienceMs = 60_000;
+/** A server that is silent for so long is given up. It is asked to say something each third of that. */
+const silenceMs = 90_000;
+
+/** How much is read in such a third while nobody takes it, to hear whether the server is there. */
+const listenBytes = 256 << 10;
+
+/** How many questions for the status wait for their answers, which come in their turn. */
+const maxStatus = 64;
 
 /** What takes the notifications and requests of a server. */
 export interface Receiver {
@@ -82,23 +91,29 @@ export class Connection {
   #inboxSize = 0;
   #busy = false;
   #closing: { cause: unknown } | undefined;
-  #heard = performance.now();
   #watch: ReturnType<typeof setInterval> | undefined;
+  #silent = 0; // how often in a row the server was asked to say something, and has not
+  #paused = false;
+  #allowed = 0; // how much is read although nobody takes it
+  #statuses = 0;
 
   private constructor(receiver: Receiver) {
     this.#receiver = receiver;
   }
 
-  /** Opens a connection. */
-  static async open(receiver: Receiver, dial: Dial, signal: AbortSignal): Promise<Connection> {
+  /** Opens a connection. A server that is silent for so long is given up. */
+  static async open(receiver: Receiver, dial: Dial, signal: AbortSignal, limitMs = silenceMs): Promise<Connection> {
     const connection = new Connection(receiver);
     const channel = await dial(
-      { message: (text) => connection.#message(text), closed: (cause) => connection.#closed(cause) },
+      { message: (text) => connection.#message(text), closed: (cause) => connection.#closed(cause), heard: () => (connection.#silent = 0) },
       signal,
     );
     connection.#channel = channel;
     if (connection.gone) void channel.close();
-    else if (channel.watched !== true) connection.#watchSilence();
+    else if (channel.watched !== true) {
+      connection.#watch = setInterval(() => connection.#listen(limitMs), limitMs / 3);
+      (connection.#watch as { unref?(): void }).unref?.();
+    }
     return connection;
   }
 
@@ -152,14 +167,24 @@ export class Connection {
     this.blocked?.();
   }
 
-  #watchSilence(): void {
-    this.#watch = setInterval(() => {
-      const silent = performance.now() - this.#heard;
-      if (this.#busy) return;
-      if (silent > silenceMs + patienceMs) this.end(new Error(`the server has not said anything for ${Math.round(silent / 1000)} s`));
-      else if (silent > silenceMs) this.request("environment/status", {}, object).catch(() => {});
-    }, silenceMs);
-    (this.#watch as { unref?(): void }).unref?.();
+  /**
+   * Looks whether the server is there. It counts turns, and not the time, because this program may have stood still. While
+   * output waits that nobody takes, a bit more is read in each turn, because the word of the server is behind it.
+   */
+  #listen(limitMs: number): void {
+    const channel = this.#channel as Channel;
+    if (this.#paused && this.#inboxSize < maxMessage) {
+      this.#silent = 0; // it was this end that did not listen
+      this.#allowed = listenBytes;
+      this.#paused = false;
+      channel.resume?.();
+    }
+    if (!this.#paused && ++this.#silent > 3) this.end(new Error(`the server has not said anything for ${limitMs} ms`));
+    else if (channel.ping !== undefined) channel.ping();
+    else if (this.#silent > 1 && this.#statuses < maxStatus) {
+      this.#statuses++;
+      this.request("environment/status", {}, object).catch(() => {}).finally(() => this.#statuses--);
+    }
   }
 
   /**
@@ -231,16 +256,24 @@ export class Connection {
 
   #message(text: string): void {
     if (this.gone) return;
-    this.#heard = performance.now();
+    this.#silent = 0;
     if (!this.#busy) {
       this.#take(text);
       return;
     }
     this.#inbox.push(text);
     this.#inboxSize += text.length;
-    if (this.#inboxSize > maxMessage && this.#channel?.pause === undefined) {
+    this.#allowed -= text.length;
+    if (this.#channel?.pause !== undefined) this.#pause();
+    else if (this.#inboxSize > maxMessage) {
       this.end(new ProtocolError(`${maxMessage >> 20} MiB of messages wait, because output of a process is not read`));
     }
+  }
+
+  #pause(): void {
+    if (this.#allowed > 0 || this.#paused || this.#channel?.pause === undefined) return;
+    this.#paused = true;
+    this.#channel.pause();
   }
 
   #take(text: string): void {
@@ -253,7 +286,7 @@ export class Connection {
     }
     if (full === undefined) return;
     this.#busy = true;
-    this.#channel?.pause?.();
+    this.#pause();
     full.then(
       () => this.gone || this.#goOn(),
       (error: unknown) => this.end(error),
@@ -272,7 +305,10 @@ export class Connection {
     this.#inbox.splice(0, taken);
     if (this.gone || this.#busy) return;
     if (this.#closing !== undefined) this.#finish(this.#closing.cause);
-    else this.#channel?.resume?.();
+    else if (this.#paused) {
+      this.#paused = false;
+      this.#channel?.resume?.();
+    }
   }
 
   #dispatch(text: string): void | Promise<void> {

@@ -158,6 +158,12 @@ export class ServerError extends AgentError {
   readonly errno: number | undefined;
   /** Its name, such as `ENOENT`. */
   readonly errnoName: string | undefined;
+  /** What was wrong, if the answer says it: the `program` or `cwd` of a command, the `path` of a request, or an `address`. */
+  readonly what: string | undefined;
+  /** Why a command was not started, such as `spawnNotFound`, `limitUnavailable` or `userUnavailable`. */
+  readonly kind: string | undefined;
+  /** The reason that the answer gives to programs, such as `execPolicy`. */
+  readonly reason: string | undefined;
 
   constructor(answer: ServerAnswer, path?: string) {
     super(`${path === undefined ? "" : printable(path) + ": "}${printable(answer.message, 1 << 16)} (${answer.code})`);
@@ -165,17 +171,14 @@ export class ServerError extends AgentError {
     this.text = answer.message.slice(0, 1 << 16);
     this.data = answer.data;
     this.errno = errnoOf(answer);
-    this.errnoName = this.errno === undefined ? undefined : errnoNames[this.errno];
+    this.errnoName = wordOf(answer, "name") ?? (this.errno === undefined ? undefined : errnoNames[this.errno]);
+    this.what = wordOf(answer, "what");
+    this.kind = wordOf(answer, "kind");
+    this.reason = wordOf(answer, "reason");
   }
 
   override get retryable(): boolean {
     return this.number === attachedCode || this.reason === "busy";
-  }
-
-  /** The reason that the answer gives to programs, such as `execPolicy`. */
-  get reason(): string | undefined {
-    const data = this.data as { reason?: unknown } | null | undefined;
-    return typeof data === "object" && typeof data?.reason === "string" ? data.reason : undefined;
   }
 }
 
@@ -227,9 +230,19 @@ export function serverError(answer: ServerAnswer, path?: string): ServerError {
   return answer.code === notFoundCode ? new NotFoundError(answer, path) : new ServerError(answer, path);
 }
 
+function memberOf(answer: ServerAnswer, name: string): unknown {
+  const { data } = answer;
+  return typeof data === "object" && data !== null && Object.hasOwn(data, name) ? (data as Record<string, unknown>)[name] : undefined;
+}
+
+function wordOf(answer: ServerAnswer, name: string): string | undefined {
+  const word = memberOf(answer, name);
+  return typeof word === "string" ? printable(word, 64) : undefined;
+}
+
 function errnoOf(answer: ServerAnswer): number | undefined {
-  const data = answer.data as { errno?: unknown } | null | undefined;
-  if (typeof data === "object" && Number.isSafeInteger(data?.errno)) return data?.errno as number;
+  const errno = memberOf(answer, "errno");
+  if (Number.isSafeInteger(errno) && (errno as number) > 0) return errno as number;
   const found = /\(os error (\d{1,4})\)/.exec(answer.message);
   return found === null ? undefined : Number(found[1]);
 }
@@ -307,17 +320,13 @@ export class OutputLimitError extends AgentError {
     readonly stdout: Uint8Array,
     readonly stderr: Uint8Array,
   ) {
-    super(`the command printed more than ${limit} bytes to one stream; see maxOutputBytes and overflow`);
+    super(`the command printed more than ${limit} bytes to one stream; see maxOutput and overflow`);
   }
 }
 
-/** Output fills the queue of a process, and nobody reads it, so that what was waited for cannot come. */
+/** Output of a process waits that nobody reads, so that what was waited for cannot come; or too much of HTTP bodies does. */
 export class UnreadError extends AgentError {
   readonly code = "UNREAD";
-
-  constructor() {
-    super("output waits that nobody reads: read the events, or stdout and stderr, or call discard()");
-  }
 }
 
 /** A command of `check: true` ended with another exit code than 0. */

@@ -1,14 +1,26 @@
-import { anything, bytes, count, flag, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
-import { background, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
-import { isLoss, isShortOfMemory, isUnsent, type Connection } from "./connection.js";
-import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, UsageError } from "./errors.js";
+import { anything, bytes, count, flag, integer, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
+import { background, cleanupMs, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
+import { isLoss, isShortOfMemory, isUnsent, within, type Connection } from "./connection.js";
+import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
 import { concat, encodeBase64, toBytes, toText } from "./text.js";
 import { toPath, toURI } from "./uri.js";
 import { Watch } from "./watch.js";
 import type { Sandbox } from "./wire.js";
 
-/** What is known of a file; of a link, its target. */
+/** What a file is. */
+export type FileType = "file" | "directory" | "symlink" | "fifo" | "socket" | "blockDevice" | "characterDevice" | (string & {});
+
+/** Options of calls that describe files. */
+export interface StatOptions extends CallOptions {
+  /** Describe what links lead to, which is the default, or with `false` the links themselves. */
+  follow?: boolean | undefined;
+}
+
+/**
+ * What is known of a file; of a link, its target, unless `follow` is false. From `type` on it is undefined where the agent
+ * does not know it, or has no `fsMetadata`.
+ */
 export interface Stat {
   readonly isFile: boolean;
   readonly isDirectory: boolean;
@@ -18,13 +30,116 @@ export interface Stat {
   /** 0 where the file system does not know it. */
   readonly createdAtMs: number;
   readonly modifiedAtMs: number;
+  readonly type: FileType | undefined;
+  /** Permissions, set-ID bits and the sticky bit. */
+  readonly mode: number | undefined;
+  readonly uid: number | undefined;
+  readonly gid: number | undefined;
+  /** The names of these numbers. */
+  readonly owner: string | undefined;
+  readonly group: string | undefined;
+  /** What a link leads to, with `follow: false`: any text. */
+  readonly linkTarget: string | undefined;
 }
 
-/** A name in a directory. A link is described by its target, and left out if it has none. */
+/**
+ * A name in a directory. A link is described by its target, and left out if it has none. With `follow: false` each name is
+ * described itself, and from `type` on there is what the agent knows of it.
+ */
 export interface Entry {
   readonly name: string;
   readonly isFile: boolean;
   readonly isDirectory: boolean;
+  readonly type: FileType | undefined;
+  readonly size: number | undefined;
+  readonly modifiedAtMs: number | undefined;
+  readonly mode: number | undefined;
+}
+
+/** Options of {@link Files.write}. Mode, parents, exclusive and atomic need the agent's `fsWriteOptions`, and content of at most 32 MiB. */
+export interface WriteOptions extends CallOptions {
+  /** The permissions afterwards, such as 0o755, whatever the umask is. By default those that the file has, or those of every new file. */
+  mode?: number | undefined;
+  /** Make the directories of the path that are missing. */
+  parents?: boolean | undefined;
+  /** Make a new file. A name that exists, also a link, is an {@link AlreadyExistsError}. */
+  exclusive?: boolean | undefined;
+  /** Replace the file as a whole: others see the old content or the new one. Permissions and owner stay, or nothing changes. */
+  atomic?: boolean | undefined;
+}
+
+/** Options of {@link Files.search}. */
+export interface SearchOptions extends CallOptions {
+  /**
+   * Which names are looked at, each as a line of a .gitignore, with braces for alternatives, such as `*.{ts,tsx}`. One without a
+   * slash is about names at every depth, one with a slash about paths below the directory, one that begins with `!` leaves
+   * names out. The last that matches decides.
+   */
+  globs?: string | readonly string[] | undefined;
+  /** What is looked for in lines: a regular expression of RE2. Without it only names are looked for. */
+  pattern?: string | undefined;
+  /** The pattern is text, and no expression. */
+  literal?: boolean | undefined;
+  /** Upper and lower case are the same in lines. */
+  ignoreCase?: boolean | undefined;
+  /** Also names that begin with a dot. */
+  hidden?: boolean | undefined;
+  /** Also what a .gitignore names. */
+  noIgnore?: boolean | undefined;
+  /** The only kind that is listed, without a pattern. */
+  kind?: SearchedFile["kind"] | undefined;
+  /** How many lines before and after a match are given, up to 100. */
+  before?: number | undefined;
+  after?: number | undefined;
+  /** How many lines are given, or files without a pattern; 1000 by default. */
+  maxMatches?: number | undefined;
+  /** How many lines of one file. */
+  maxFileMatches?: number | undefined;
+  /** How many names are looked at; 100,000 by default. */
+  maxFiles?: number | undefined;
+  /** How deep it goes; 0 looks only at what is in the directory. */
+  maxDepth?: number | undefined;
+  /** How many bytes of a line are given, around the match; 512 by default. */
+  maxLineBytes?: number | undefined;
+  /** How long the agent may search; 10 s by default. Then `truncated` is `time`. */
+  timeoutMs?: number | undefined;
+}
+
+/** A line that matches. */
+export interface SearchMatch {
+  /** The number of the line, from 1. */
+  readonly line: number;
+  /** The byte of the line where the first match begins, from 1, and how many bytes it has. */
+  readonly column: number;
+  readonly length: number;
+  /** The line, or of a long line a part with the match. */
+  readonly text: string;
+  /** The byte of the line where `text` begins, from 1, and whether the line goes on behind it. */
+  readonly textColumn: number;
+  readonly cut: boolean;
+  /** The lines around, each once. */
+  readonly before: readonly string[];
+  readonly after: readonly string[];
+}
+
+/** A file that {@link Files.search} has found. */
+export interface SearchedFile {
+  readonly path: string;
+  /** What it is. Links are not followed. */
+  readonly kind: "file" | "directory" | "symlink" | "other";
+  /** The lines that match. Without a pattern there are none. */
+  readonly matches: readonly SearchMatch[];
+}
+
+/** What {@link Files.search} found, sorted by path. */
+export interface Search {
+  readonly files: readonly SearchedFile[];
+  readonly errors: readonly { readonly path: string; readonly message: string }[];
+  /** The bound that was reached, so that something is missing: `matches`, `files`, `depth`, `time`, `size` or `line`. */
+  readonly truncated: string | undefined;
+  /** How many files were searched, and how many were skipped because they are no text. */
+  readonly filesRead: number;
+  readonly binaryFiles: number;
 }
 
 /** Options of {@link Files.walk}. */
@@ -64,16 +179,39 @@ const wholeMost = 32 << 20;
 /** The most bytes of an open file that one request reads or writes. */
 const blockMost = 1 << 20;
 
+/** The options of a search that go to the agent as they are. */
+const searchWords = [
+  "pattern", "literal", "ignoreCase", "hidden", "noIgnore", "kind", "before", "after", "maxMatches", "maxFileMatches", "maxFiles", "maxDepth", "maxLineBytes", "timeoutMs",
+] as const;
+
+/** How many paths one request describes, and how many requests are under way where each is about one path. */
+const manyMost = 1024;
+const statsAhead = 32;
+
 /** How many blocks of a file are read ahead. */
 const blocksAhead = 4;
 
 const path: Check<string> = (value, at) => toPath(value, at);
-const metadata = record({ isDirectory: flag, isFile: flag, isSymlink: flag, size: count, createdAtMs: otherwise(anything, 0), modifiedAtMs: otherwise(anything, 0) });
-const directory = record({ entries: list(record({ fileName: text, isDirectory: flag, isFile: flag })) });
-const walked = record({
-  entries: list(record({ path, kind: oneOf("file", "directory") })),
-  errors: list(record({ path: (value, at) => (typeof value === "string" && value.startsWith("file:///") ? toPath(value, at) : text(value, at)), message: text })),
-  truncated: flag,
+const time: Check<number> = (value) => Number(value ?? 0);
+const metadata: Check<Stat> = record({
+  isDirectory: flag, isFile: flag, isSymlink: flag, size: count, createdAtMs: time, modifiedAtMs: time, type: optional(text), mode: optional(count),
+  uid: optional(count), gid: optional(count), owner: optional(text), group: optional(text), linkTarget: optional(text),
+});
+const many = record({ files: list(record({ metadata: optional(metadata), error: optional(record({ code: integer, message: text, data: anything })) })) });
+const directory = record({
+  entries: list(record({
+    fileName: text, isDirectory: flag, isFile: flag, type: optional(text), size: optional(count), modifiedAtMs: optional(integer), mode: optional(count),
+  })),
+});
+const errors = list(record({ path: (value, at) => (typeof value === "string" && value.startsWith("file:///") ? toPath(value, at) : text(value, at)), message: text }));
+const walked = record({ entries: list(record({ path, kind: oneOf("file", "directory") })), errors, truncated: flag });
+const lines = otherwise(list(text), []);
+const searched: Check<Search> = record({
+  files: list(record({
+    path, kind: oneOf("file", "directory", "symlink", "other"),
+    matches: otherwise(list(record({ line: count, column: count, length: count, text, textColumn: count, cut: flag, before: lines, after: lines })), []),
+  })),
+  errors, truncated: optional(text), filesRead: count, binaryFiles: count,
 });
 const patched: Check<Patched> = record({
   output: text, changes: list(record({ kind: oneOf("added", "updated", "deleted"), path, from: optional(path) })), diff: optional(text),
@@ -121,7 +259,7 @@ export class Files {
 
   /** Returns the content of a file. A file above 32 MiB is read in blocks. */
   async read(path: string, options?: CallOptions): Promise<Uint8Array> {
-    const { size } = await this.stat(path, options);
+    const { size } = await this.#stat(path, options);
     if (size > wholeMost) return this.#readBlocks(path, options);
     try {
       return (await this.#ask(path, "fs/readFile", this.#at(path), record({ dataBase64: bytes }), options)).dataBase64;
@@ -185,13 +323,27 @@ export class Files {
 
   /**
    * Creates or replaces a file. Data above 32 MiB, and a stream, is written in blocks, so after an error a part of it may be
-   * there. The folder has to exist.
+   * there. The folder has to exist, unless `parents` is set.
    */
-  async write(path: string, data: string | Uint8Array | ReadableStream<Uint8Array>, options?: CallOptions): Promise<void> {
-    if (typeof data !== "string" && !(data instanceof Uint8Array)) return this.#writeStream(path, data, options);
-    const content = toBytes(data);
+  async write(path: string, data: string | Uint8Array | ReadableStream<Uint8Array>, options: WriteOptions = {}): Promise<void> {
+    const { mode, parents, exclusive, atomic } = options;
+    const special = mode !== undefined || parents === true || exclusive === true || atomic === true;
+    const content = typeof data === "string" || data instanceof Uint8Array ? toBytes(data) : undefined;
+    if (special) {
+      if (mode !== undefined && !(Number.isInteger(mode) && mode >= 0 && mode <= 0o777)) throw new UsageError(`mode is ${String(mode)}, and must be from 0 to 0o777`);
+      if (content === undefined || content.length > wholeMost) {
+        throw new UsageError("mode, parents, exclusive and atomic need content of at most 32 MiB, and no stream: make the directory with mkdir, or use upload");
+      }
+      await this.#client.require("fsWriteOptions", "mode, parents, exclusive and atomic of a file", options);
+    }
+    if (content === undefined) return this.#writeStream(path, data as ReadableStream<Uint8Array>, options);
     if (content.length <= wholeMost) {
-      await this.#change(path, "fs/writeFile", { ...this.#at(path), dataBase64: encodeBase64(content) }, options);
+      const params: ParamsOf<"fs/writeFile"> = { ...this.#at(path), dataBase64: encodeBase64(content) };
+      if (mode !== undefined) params.mode = mode;
+      if (parents === true) params.parents = true;
+      if (exclusive === true) params.exclusive = true;
+      if (atomic === true) params.atomic = true;
+      await this.#change(path, "fs/writeFile", params, options);
       return;
     }
     const file = await this.open(path, "write", options);
@@ -221,16 +373,61 @@ export class Files {
     }
   }
 
-  /** Describes a file; for a link, its target. */
-  async stat(path: string, options?: CallOptions): Promise<Stat> {
-    const { createdAtMs, modifiedAtMs, ...rest } = await this.#ask(path, "fs/getMetadata", this.#at(path), metadata, options);
-    return { ...rest, createdAtMs: Number(createdAtMs), modifiedAtMs: Number(modifiedAtMs) };
+  #stat(path: string, options: CallOptions | undefined, details?: "stat" | "lstat"): Promise<Stat> {
+    return this.#ask(path, "fs/getMetadata", { ...this.#at(path), ...(details && { details }) }, metadata, options);
+  }
+
+  /** Returns the details to ask for. */
+  async #details({ follow, ...options }: StatOptions): Promise<"stat" | "lstat" | undefined> {
+    if (follow === false) {
+      await this.#client.require("fsMetadata", "describing links", options);
+      return "lstat";
+    }
+    const { capabilities } = await this.#client.info(options);
+    return capabilities["fsMetadata"] === true ? "stat" : undefined;
+  }
+
+  /** Describes a file. */
+  async stat(path: string, options: StatOptions = {}): Promise<Stat> {
+    return this.#stat(path, options, await this.#details(options));
+  }
+
+  /**
+   * Describes many files, each by what is known of it or by the error that {@link stat} would throw, in their order. It makes
+   * one request for 1,024 paths; an agent without `fsMetadata` is asked for each path.
+   */
+  async statMany(paths: readonly string[], options: StatOptions = {}): Promise<(Stat | ServerError)[]> {
+    const details = await this.#details(options);
+    const found: (Stat | ServerError)[] = [];
+    while (found.length < paths.length) {
+      const some = paths.slice(found.length, found.length + (details === undefined ? statsAhead : manyMost));
+      found.push(...(details === undefined ? await Promise.all(some.map((path) => this.#statOrError(path, options))) : await this.#statSome(some, details, options)));
+    }
+    return found;
+  }
+
+  async #statOrError(path: string, options: CallOptions): Promise<Stat | ServerError> {
+    return this.#stat(path, options).catch((error: unknown) => {
+      if (error instanceof ServerError) return error;
+      throw error;
+    });
+  }
+
+  async #statSome(paths: readonly string[], details: "stat" | "lstat", options: CallOptions): Promise<(Stat | ServerError)[]> {
+    const params = this.#with({ paths: paths.map(toURI), details });
+    const { files } = await this.#client.replay("fs/getMetadataMany", params, many, options);
+    if (files.length !== paths.length) throw new ProtocolError(`${paths.length} files were asked for, and ${files.length} came`);
+    return files.map(({ metadata, error }, i) => {
+      const found = metadata ?? (error && serverError(error, paths[i]));
+      if (found === undefined) throw new ProtocolError("fs/getMetadataMany answered neither metadata nor an error");
+      return found;
+    });
   }
 
   /** Reports whether a path exists. A link to nothing does not. */
   async exists(path: string, options?: CallOptions): Promise<boolean> {
     try {
-      await this.stat(path, options);
+      await this.#stat(path, options);
       return true;
     } catch (error) {
       if (error instanceof NotFoundError || (error instanceof ServerError && error.errno === 20)) return false;
@@ -238,15 +435,37 @@ export class Files {
     }
   }
 
-  /** Resolves all links of a path that exists. */
-  async realpath(path: string, options?: CallOptions): Promise<string> {
-    return (await this.#ask(path, "fs/canonicalize", this.#at(path), record({ path: (value, at) => toPath(value, at) }), options)).path;
+  /** Resolves all links of a path that exists. With `missingOk` names at its end may be missing, also behind a link. */
+  async realpath(path: string, options: CallOptions & { missingOk?: boolean | undefined } = {}): Promise<string> {
+    const params: ParamsOf<"fs/canonicalize"> = this.#at(path);
+    if (options.missingOk === true) {
+      await this.#client.require("fsCanonicalizeMissing", "canonical paths of missing files", options);
+      params.allowMissing = true;
+    }
+    return (await this.#ask(path, "fs/canonicalize", params, record({ path: (value, at) => toPath(value, at) }), options)).path;
   }
 
   /** Lists a directory, in the order of the agent's system. */
-  async list(path: string, options?: CallOptions): Promise<Entry[]> {
-    const { entries } = await this.#ask(path, "fs/readDirectory", this.#at(path), directory, options);
-    return entries.map(({ fileName, isFile, isDirectory }) => ({ name: fileName, isFile, isDirectory }));
+  async list(path: string, options: StatOptions = {}): Promise<Entry[]> {
+    const params: ParamsOf<"fs/readDirectory"> = this.#at(path);
+    if (options.follow === false) {
+      await this.#client.require("fsReadDirectoryLstat", "lists of links", options);
+      params.entries = "lstat";
+    }
+    const { entries } = await this.#ask(path, "fs/readDirectory", params, directory, options);
+    return entries.map(({ fileName, ...rest }) => ({ name: fileName, ...rest }));
+  }
+
+  /**
+   * Looks for names, or with a pattern for lines of files, below a directory or in a file. Names that begin with a dot and
+   * what a .gitignore names are left out. It needs no other program at the agent.
+   */
+  async search(path: string, options: SearchOptions = {}): Promise<Search> {
+    await this.#client.require("fsSearch", "searching files", options);
+    const params: Record<string, unknown> = { ...this.#at(path) };
+    for (const word of searchWords) if (options[word] !== undefined) params[word] = options[word];
+    if (options.globs !== undefined) params["globs"] = typeof options.globs === "string" ? [options.globs] : [...options.globs];
+    return this.#ask(path, "fs/search", params as unknown as ParamsOf<"fs/search">, searched, options);
   }
 
   /** Lists a tree, breadth first. Links to files are not listed. */
@@ -316,7 +535,7 @@ export class Files {
    */
   async watch(path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<Watch> {
     await this.#client.require("fsWatch", "watching files", options);
-    return Watch.open(this.#client, this.#with({ path: toURI(path), recursive: options.recursive === true }), options);
+    return Watch.open(new Watch(this.#client, this.#with({ path: toURI(path), recursive: options.recursive === true })), options);
   }
 
   /**
@@ -393,10 +612,11 @@ export class OpenFile implements AsyncDisposable {
     }
   }
 
-  /** Closes the file. It is no error to do it again, nor to do it after the connection is gone. */
+  /** Closes the file, within 10 s. It is no error to do it again, nor to do it after the connection is gone. */
   async close(): Promise<void> {
     if (this.#closed) return;
-    const closing = this.#call("fs/close", { handleId: this.#id }, nothing, undefined);
+    const late = (): TimeoutError => new TimeoutError(`the server did not close ${this.path}`, cleanupMs);
+    const closing = within(cleanupMs, late, undefined, (signal) => this.#call("fs/close", { handleId: this.#id }, nothing, signal));
     this.#closed = true;
     try {
       await closing;

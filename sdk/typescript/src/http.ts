@@ -1,7 +1,7 @@
 import { integer, list, record, text } from "./check.js";
-import { duration, type BodyNotice, type CallOptions, type Client, type ParamsOf } from "./client.js";
+import { duration, type BodyNotice, type CallOptions, type Client, type ParamsOf, type WaitingBody } from "./client.js";
 import { isUnsent, type Connection } from "./connection.js";
-import { AgentError, DisconnectedError, ProtocolError } from "./errors.js";
+import { AgentError, DisconnectedError, ProtocolError, UnreadError } from "./errors.js";
 import { Queue } from "./queue.js";
 import { concat, encodeBase64, printable, toBytes, toText } from "./text.js";
 
@@ -25,6 +25,10 @@ export interface HttpOptions extends CallOptions {
 
 /** The largest piece of a body. */
 const pieceMost = 1 << 20;
+
+/** How many pieces of one body wait to be read, and how many bytes of all bodies of a client. With more a body fails. */
+const mostPieces = 256;
+const mostBytes = 16 << 20;
 
 const answer = record({ status: integer, headers: list(record({ name: text, value: text })) });
 
@@ -84,7 +88,10 @@ export class HttpResponse {
     return this.headers.find((header) => header.name === name.toLowerCase())?.value;
   }
 
-  /** The body, read as fast as this stream is. It ends with the connection, because no body goes on over another one. */
+  /**
+   * The body. It ends with the connection, because no body goes on over another one. Read it, or cancel it: with more than
+   * 256 pieces that wait, or 16 MiB of all bodies, it fails with an {@link UnreadError}.
+   */
   get body(): ReadableStream<Uint8Array> {
     return this.#body.stream;
   }
@@ -112,7 +119,7 @@ export class HttpResponse {
 }
 
 /** A body that is on its way. */
-class Body {
+class Body implements WaitingBody {
   readonly #client: Client;
   readonly #over: Connection;
   readonly #id: string;
@@ -144,50 +151,43 @@ class Body {
     ));
   }
 
-  accept(notice: BodyNotice, from: Connection): void | Promise<void> {
-    if (from !== this.#over) return undefined;
+  accept(notice: BodyNotice, from: Connection): void {
+    if (from !== this.#over) return;
     from.useful = true;
     const piece = notice.deltaBase64;
     if (notice.seq !== ++this.#seq) {
       this.end(new ProtocolError(`piece ${notice.seq} of the body came instead of ${this.#seq}`));
-      return undefined;
+      return;
     }
     if (piece.length > pieceMost) {
       this.end(new ProtocolError(`a piece of the body has ${piece.length} bytes`));
-      return undefined;
+      return;
     }
-    if (piece.length > 0 && !from.flushing && this.#queue.full(piece)) return this.#admit(notice, from);
-    this.#enter(notice);
-    return undefined;
-  }
-
-  #enter(notice: BodyNotice): void {
-    if (notice.deltaBase64.length > 0) this.#queue.push(notice.deltaBase64);
+    if (piece.length > 0) this.#queue.push(piece);
     if (notice.error !== undefined) this.end(new BodyError(notice.error));
     else if (notice.done) this.end();
+    else if (this.#queue.length > mostPieces) this.overflow(`${mostPieces} pieces`);
+    else this.#overflowing()?.overflow(`${mostBytes >> 20} MiB`);
   }
 
-  #admit(notice: BodyNotice, from: Connection): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        from.blocked = undefined;
-        resolve();
-      };
-      const retry = (): void => {
-        if (this.#queue.full(notice.deltaBase64)) {
-          cancel = this.#queue.onRoom(retry);
-          return;
-        }
-        this.#enter(notice);
-        done();
-      };
-      let cancel = this.#queue.onRoom(retry);
-      from.blocked = () => {
-        cancel();
-        if (from.flushing) this.#enter(notice);
-        done();
-      };
-    });
+  /** Returns the body that fails because too much waits: the one that has most of it. */
+  #overflowing(): WaitingBody | undefined {
+    let [all, most] = [0, this as WaitingBody];
+    for (const body of this.#client.bodies.values()) {
+      all += body.waiting;
+      if (body.waiting > most.waiting) most = body;
+    }
+    return all > mostBytes ? most : undefined;
+  }
+
+  get waiting(): number {
+    return this.#queue.bytes;
+  }
+
+  /** Fails, and drops what waits, so that nothing else has to wait for whoever should read it. */
+  overflow(amount: string): void {
+    this.#queue.discard(() => true);
+    this.end(new UnreadError(`${amount} of HTTP bodies wait that nobody reads: read each body, or cancel it`));
   }
 
   lost(over: Connection): void {

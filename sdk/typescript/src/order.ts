@@ -10,6 +10,8 @@ export interface OutputEvent {
   /** `pty` is all output of a terminal. */
   readonly stream: "stdout" | "stderr" | "pty";
   readonly data: Uint8Array;
+  /** How many bytes of the stream were left out before it, see {@link SpawnOptions.maxOutput}. Then the data may be empty. */
+  readonly omitted: number;
 }
 
 /** The process has exited. Output of processes that it has left behind may follow. */
@@ -22,6 +24,10 @@ export interface ExitedEvent {
   readonly sandboxDenied: boolean;
   /** What a sandbox has refused; undefined: nothing is known. It needs the option `refusals`. */
   readonly refusals: Refusals | undefined;
+  /** Whether the agent has ended it, because the time of {@link CommandOptions.killAfterMs} was up. */
+  readonly timedOut: boolean;
+  /** Whether the kernel has ended a process of it, because the limit of memory was reached. */
+  readonly outOfMemory: boolean;
 }
 
 /** All output has ended. This is the last event. */
@@ -35,7 +41,7 @@ export type ProcessEvent = OutputEvent | ExitedEvent | ClosedEvent;
 
 /** What process/read answers. */
 export interface ReadAnswer {
-  readonly chunks: readonly { readonly seq: number; readonly stream: OutputEvent["stream"]; readonly chunk: Uint8Array }[];
+  readonly chunks: readonly { readonly seq: number; readonly stream: OutputEvent["stream"]; readonly chunk: Uint8Array; readonly omitted: number }[];
   readonly nextSeq: number;
   readonly exited: boolean;
   readonly exitCode: number | undefined;
@@ -43,6 +49,8 @@ export interface ReadAnswer {
   readonly failure: string | undefined;
   readonly sandboxDenied: boolean;
   readonly refusals: Refusals | undefined;
+  readonly timedOut: boolean;
+  readonly outOfMemory: boolean;
 }
 
 /** Bounds of what waits for an earlier event of the same process. */
@@ -143,6 +151,7 @@ export class Order {
         last++;
         events.push({
           type: "exited", seq: last, exitCode: answer.exitCode as number, sandboxDenied: answer.sandboxDenied, refusals: answer.refusals,
+          timedOut: answer.timedOut, outOfMemory: answer.outOfMemory,
         });
         exit = false;
         missing = 0;
@@ -191,12 +200,12 @@ export class Order {
   #known(answer: ReadAnswer, target: number): ProcessEvent[] {
     const known = new Map([...this.#pending].filter(([seq]) => seq <= target));
     let last = 0;
-    for (const { seq, stream, chunk } of answer.chunks) {
+    for (const { seq, stream, chunk, omitted } of answer.chunks) {
       if (seq <= last || seq > target) throw new ProtocolError(`process/read answered with chunk ${seq} after ${last}, up to ${target}`);
       last = seq;
       const held = known.get(seq);
       if (held !== undefined && held.type !== "output") throw new ProtocolError(`event ${seq} of the process is output, and it is not`);
-      if (seq > this.last) known.set(seq, { type: "output", seq, stream, data: chunk });
+      if (seq > this.last) known.set(seq, { type: "output", seq, stream, data: chunk, omitted });
     }
     const end = known.get(target);
     for (const event of known.values()) {

@@ -1,5 +1,6 @@
 import { anything, count, flag, integer, list, optional, otherwise, record, text, bytes, oneOf, type Check } from "./check.js";
-import { background, duration, refusals, type CallOptions, type Client, type ProcessSink } from "./client.js";
+import { heldBy, type HeldLimits } from "./bounds.js";
+import { background, duration, ending, type CallOptions, type Client, type ProcessSink } from "./client.js";
 import { isLoss, isUnsent, until, within, type Connection } from "./connection.js";
 import {
   BusyError, ClosedError, GapError, LostProcessError, ProtocolError, ServerError, StdinError, TimeoutError, UnreadError, UsageError,
@@ -20,6 +21,10 @@ export interface Exit {
   readonly sandboxDenied: boolean;
   /** What a sandbox has refused; undefined: nothing is known. It needs the option `refusals` of connect. */
   readonly refusals: Refusals | undefined;
+  /** Whether the time of {@link CommandOptions.killAfterMs} was up before it has exited by itself. */
+  readonly timedOut: boolean;
+  /** Whether the kernel has ended a process of it, because the limit of memory was reached. */
+  readonly outOfMemory: boolean;
 }
 
 /** The words for signals. All but `interrupt` need the server's processSignals. */
@@ -35,6 +40,8 @@ export interface Started {
   readonly networkAdvisory: boolean;
   /** Whether somebody is asked first. */
   readonly approvalPending: boolean;
+  /** What holds each limit of {@link Bounds}. */
+  readonly limits: HeldLimits;
 }
 
 /** A process of a session. */
@@ -59,23 +66,26 @@ export interface WaitOptions {
   timeoutMs?: number | undefined;
 }
 
-/** Bounds a request that ends, at the server, something that the caller has given up. */
-export const cleanupMs = 10_000;
-
 /** How often in a row process/read may return nothing new although a later event was announced, and how long it then waits. */
 const idleMost = 3;
 const idleWaitMs = 1000;
 
-const started = record({
-  sandboxType: text, sandboxLayers: otherwise(list(text), []), network: optional(text), approval: optional(text),
-});
+const held = optional(text);
 
-const chunk = record({ seq: count, stream: oneOf("stdout", "stderr", "pty"), chunk: bytes, atMs: optional(count) });
+const started: Check<Started> = (value, at) => {
+  const { network, approval, limits, ...rest } = record({
+    sandboxType: text, sandboxLayers: otherwise(list(text), []), network: optional(text), approval: optional(text),
+    limits: optional(record({ memoryBytes: held, milliCpus: held, processes: held, fileSizeBytes: held })),
+  })(value, at);
+  return { ...rest, networkAdvisory: network === "advisory", approvalPending: approval === "pending", limits: heldBy(limits ?? {}) };
+};
+
+const chunk = record({ seq: count, stream: oneOf("stdout", "stderr", "pty"), chunk: bytes, omitted: otherwise(count, 0), atMs: optional(count) });
 
 /** The answer to process/read. */
 export const readAnswer = record({
   chunks: list(chunk), nextSeq: count, exited: flag, exitCode: optional(integer), closed: flag, failure: optional(text),
-  sandboxDenied: otherwise(flag, false), refusals,
+  ...ending,
 });
 
 const listedRecord = record({
@@ -192,9 +202,9 @@ export class Process implements AsyncDisposable, AsyncIterable<ProcessEvent> {
     await client.call("process/signal", { processId: this.id, signal }, anything, options);
   }
 
-  /** Kills the process group, also over a lost connection, because killing twice does no harm. */
-  async kill(options: CallOptions = {}): Promise<void> {
-    await this.#handle.client.replay("process/terminate", { processId: this.id }, anything, options);
+  /** Kills the process group, also over a lost connection, because killing twice does no harm. It waits no longer than a recovery. */
+  kill(options?: CallOptions): Promise<void> {
+    return this.#handle.kill(options);
   }
 
   /** Sets the size of the terminal, in characters. */
@@ -290,6 +300,7 @@ export class Handle implements ProcessSink {
   #catching: Promise<void> = Promise.resolve();
   #deaf = false; // events are dropped from now on
   #exit: Exit | undefined;
+  #killed = false; // by killAfter
   #end: { error: unknown } | undefined;
   #waiters: (() => void)[] = [];
   #resolveExited!: (exit: Exit) => void;
@@ -323,8 +334,8 @@ export class Handle implements ProcessSink {
       const over = await handle.#register(options);
       const starting = client.calledOver(over, "process/start", params, started, options.signal);
       const settling = starting.then(
-        ({ sandboxType, sandboxLayers, network, approval }) => {
-          handle.started = { sandboxType, sandboxLayers, networkAdvisory: network === "advisory", approvalPending: approval === "pending" };
+        (answer) => {
+          handle.started = answer;
         },
         (error: unknown) => {
           if (isUnsent(error) || error instanceof ServerError || error instanceof BusyError || error instanceof UsageError) handle.fail(error);
@@ -413,17 +424,27 @@ export class Handle implements ProcessSink {
     background(this.terminate().finally(() => this.#deregister()));
   }
 
-  /** Terminates the process, also after a recovery. Nobody waits for an error. */
+  /** Terminates the process, also after a recovery. */
+  async kill(options: CallOptions = {}): Promise<void> {
+    const { client } = this;
+    const late = (): TimeoutError => new TimeoutError("the server did not answer process/terminate", client.killMs);
+    await within(client.killMs, late, options.signal, (signal) =>
+      client.replay("process/terminate", { processId: this.id }, anything, { ...options, signal }),
+    );
+  }
+
+  /** Does so for somebody who does not wait for an error: the session ends with the client, and its processes with the session. */
   async terminate(): Promise<void> {
-    const end = new AbortController();
-    const timer = setTimeout(() => end.abort(), 45_000 + cleanupMs);
-    try {
-      await this.client.replay("process/terminate", { processId: this.id }, anything, { signal: end.signal });
-    } catch {
-      // The session ends with the client, and its processes with the session.
-    } finally {
-      clearTimeout(timer);
-    }
+    await this.kill().catch(() => {});
+  }
+
+  /** Kills the process after a while. The agent does that itself if it can. */
+  killAfter(ms: number): void {
+    const timer = setTimeout(() => {
+      this.#killed = this.#exit === undefined; // else it ends what the process has left behind
+      void this.terminate(); // it does not reject
+    }, ms);
+    void this.done.then(() => clearTimeout(timer));
   }
 
   loseTrack(error: unknown): void {
@@ -474,7 +495,7 @@ export class Handle implements ProcessSink {
     }
     // An event that waits for room enters the queue meanwhile, so it also comes in its turn.
     for (let event = this.#events.shift(); event !== undefined; event = this.#events.shift()) {
-      if (event.type === "output") (event.stream === "stderr" ? pipes.stderr : pipes.stdout).queue.push(event.data);
+      if (event.type === "output" && event.data.length > 0) (event.stream === "stderr" ? pipes.stderr : pipes.stdout).queue.push(event.data);
     }
     this.#pipes = pipes;
     if (this.#end !== undefined) {
@@ -492,7 +513,7 @@ export class Handle implements ProcessSink {
   /** Waits for the end of the process and of its output. */
   async ended(): Promise<Exit> {
     while (this.#end === undefined) {
-      if (this.#unread()) throw new UnreadError();
+      if (this.#unread()) throw new UnreadError("output waits that nobody reads: read the events, or stdout and stderr, or call discard()");
       await new Promise<void>((resolve) => this.#waiters.push(resolve));
     }
     if (this.#end.error !== undefined) throw this.#end.error;
@@ -584,7 +605,7 @@ export class Handle implements ProcessSink {
   /** Notes the exit before anybody can see the event. */
   #note(event: ProcessEvent): void {
     if (event.type !== "exited" || this.#exit !== undefined) return;
-    this.#exit = exitOf(event);
+    this.#exit = exitOf(event, this.#killed);
     this.#resolveExited(this.#exit);
   }
 
@@ -593,7 +614,7 @@ export class Handle implements ProcessSink {
     this.order.publish(event);
     if (event.seq <= this.#from) return;
     if (this.#pipes === undefined) this.#events.push(event);
-    else if (event.type === "output") this.#pipe(event).queue.push(event.data);
+    else if (event.type === "output" && event.data.length > 0) this.#pipe(event).queue.push(event.data);
   }
 
   fallBehind(): void {
@@ -754,8 +775,8 @@ export class Handle implements ProcessSink {
   }
 }
 
-function exitOf({ exitCode, sandboxDenied, refusals }: ExitedEvent): Exit {
+function exitOf({ exitCode, sandboxDenied, refusals, timedOut, outOfMemory }: ExitedEvent, killed: boolean): Exit {
   const signal = exitCode > 128 && exitCode <= 128 + 64 ? exitCode - 128 : undefined;
-  return { exitCode, signal, sandboxDenied, refusals };
+  return { exitCode, signal, sandboxDenied, refusals, timedOut: timedOut || (killed && exitCode === 128 + 9), outOfMemory };
 }
 

@@ -1,5 +1,5 @@
 import { anything, count, record } from "./check.js";
-import { background, type CallOptions, type Client, type SocketNotice } from "./client.js";
+import { background, cleanupMs, type CallOptions, type Client, type SocketNotice } from "./client.js";
 import { isBusy, isLoss, pauseMs, sleep, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError, ServerError, SocketError, UsageError } from "./errors.js";
 import { Pace } from "./feed.js";
@@ -16,8 +16,6 @@ const flyingMost = 3;
 
 /** A quarter of the window is acknowledged at once, and less than that after a while. */
 const ackDelayMs = 10;
-
-const cleanupMs = 10_000;
 
 const receivedAnswer = record({ received: count });
 

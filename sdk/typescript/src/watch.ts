@@ -1,11 +1,136 @@
-import { anything, record, type Check } from "./check.js";
-import { background, type CallOptions, type ChangedNotice, type Client } from "./client.js";
+import { anything, flag, otherwise, record, type Check } from "./check.js";
+import { background, cleanupMs, ports, type CallOptions, type ChangedNotice, type Client, type PortNotice } from "./client.js";
 import { isLoss, within, type Connection } from "./connection.js";
 import { ClosedError, ProtocolError } from "./errors.js";
 import { wakened } from "./queue.js";
 import { printable } from "./text.js";
 import { toPath, toURI } from "./uri.js";
 import type { Sandbox } from "./wire.js";
+
+/** Tells what has changed at the agent. It outlives connections. */
+export abstract class Watching<News> implements AsyncDisposable, AsyncIterable<News> {
+  /** @internal */
+  readonly id: string;
+  /** @internal */
+  protected readonly client: Client;
+  #over: Connection | undefined;
+  #end: { error: unknown } | undefined;
+  #waiting: (() => void)[] = [];
+
+  /** @internal */
+  constructor(client: Client) {
+    this.client = client;
+    this.id = `w${client.nextId()}`;
+  }
+
+  /** Asks the server to watch, for the first time or again. @internal */
+  protected abstract ask(over: Connection, signal?: AbortSignal): Promise<void>;
+
+  /** Takes what has come; undefined: nothing. @internal */
+  protected abstract taken(): News | undefined;
+
+  /** Lets notifications come here, or no longer. @internal */
+  protected abstract listen(on: boolean): void;
+
+  /** Ends it at the server. @internal */
+  protected abstract stop(over: Connection, signal: AbortSignal | undefined): Promise<unknown>;
+
+  /** @internal */
+  static async open<W extends Watching<unknown>>(watch: W, options: CallOptions): Promise<W> {
+    const { client } = watch;
+    watch.listen(true);
+    for (;;) {
+      let over: Connection | undefined;
+      try {
+        over = await client.connected(options);
+        await watch.ask(over, options.signal);
+        if (!client.isCurrent(over)) continue; // it has ended with its connection
+        watch.#over = over;
+        client.lasting.add(watch);
+        return watch;
+      } catch (error) {
+        if (isLoss(error) && client.failure === undefined) continue;
+        watch.listen(false);
+        if (over !== undefined && options.signal?.aborted) background(watch.#stop(over)); // the server may have made it
+        throw error;
+      }
+    }
+  }
+
+  /** Waits for changes, and takes all that have come. */
+  async next(options: { signal?: AbortSignal | undefined } = {}): Promise<News> {
+    for (;;) {
+      const news = this.taken();
+      if (news !== undefined) return news;
+      if (this.#end !== undefined) throw this.#end.error;
+      await wakened(this.#waiting, options.signal);
+    }
+  }
+
+  /** Changes, as they come, until the watch is closed. */
+  async *[Symbol.asyncIterator](): AsyncIterator<News> {
+    for (;;) {
+      try {
+        yield await this.next();
+      } catch (error) {
+        if (error instanceof ClosedError && this.client.failure === undefined) return;
+        throw error;
+      }
+    }
+  }
+
+  /** @internal */
+  async resume(over: Connection): Promise<void> {
+    this.#over = undefined;
+    try {
+      await this.ask(over);
+    } catch (error) {
+      if (isLoss(error)) return; // the next connection resumes it, if there is one
+      throw error;
+    }
+    if (this.ended) background(this.#stop(over)); // it was closed meanwhile
+    else this.#over = over;
+    this.wake();
+  }
+
+  /** @internal */
+  fail(error: unknown): void {
+    if (this.ended) return;
+    this.#end = { error };
+    this.listen(false);
+    this.client.lasting.delete(this);
+    this.wake();
+  }
+
+  /** @internal */
+  protected get ended(): boolean {
+    return this.#end !== undefined;
+  }
+
+  /** @internal */
+  protected wake(): void {
+    for (const call of this.#waiting.splice(0)) call();
+  }
+
+  async #stop(over: Connection): Promise<void> {
+    try {
+      await within(cleanupMs, () => new Error("late"), undefined, (signal) => this.stop(over, signal));
+    } catch {
+      // It ends with its connection.
+    }
+  }
+
+  /** Ends the watch, also at the server, within 10 s. It is no error to do it again. */
+  async close(): Promise<void> {
+    if (this.ended) return;
+    this.fail(new ClosedError("the watch"));
+    if (this.#over !== undefined) await this.#stop(this.#over);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
 
 /** A change of a path. */
 export interface Change {
@@ -26,58 +151,20 @@ export interface Changes {
 const mostChanges = 4096;
 const mostBytes = 1 << 20;
 
-const cleanupMs = 10_000;
-
 const watched: Check<{ path: string }> = record({ path: (value, at) => toPath(value, at) });
 
-/** Tells of changes at a path. It outlives connections: after a reconnect it tells an overflow. */
-export class Watch implements AsyncDisposable, AsyncIterable<Changes> {
-  readonly #client: Client;
-  readonly #id: string;
-  readonly #recursive: boolean;
-  readonly #sandbox: Sandbox | undefined;
+/** Tells of changes at a path. After a lost connection it tells an overflow. */
+export class Watch extends Watching<Changes> {
+  readonly #params: { path: string; recursive: boolean; sandbox?: Sandbox };
   #path = "";
-  #over: Connection | undefined;
   #changes: Change[] = [];
   #bytes = 0;
   #overflow = false;
-  #end: { error: unknown } | undefined;
-  #waiting: (() => void)[] = [];
-
-  private constructor(client: Client, recursive: boolean, sandbox: Sandbox | undefined) {
-    this.#client = client;
-    this.#id = `w${client.nextId()}`;
-    this.#recursive = recursive;
-    this.#sandbox = sandbox;
-  }
 
   /** @internal */
-  static async open(client: Client, params: { path: string; recursive: boolean; sandbox?: Sandbox }, options: CallOptions): Promise<Watch> {
-    const watch = new Watch(client, params.recursive, params.sandbox);
-    client.watches.set(watch.#id, watch);
-    for (;;) {
-      let over: Connection | undefined;
-      try {
-        over = await client.connected(options);
-        const { path } = await watch.#ask(over, params.path, options.signal);
-        if (!client.isCurrent(over)) continue; // it has ended with its connection
-        // From now on it is about this path, even if a link leads elsewhere later.
-        watch.#path = path;
-        watch.#over = over;
-        client.lasting.add(watch);
-        return watch;
-      } catch (error) {
-        if (isLoss(error) && client.failure === undefined) continue;
-        client.watches.delete(watch.#id);
-        if (over !== undefined && options.signal?.aborted) background(watch.#unwatch(over)); // the server may have made it
-        throw error;
-      }
-    }
-  }
-
-  #ask(over: Connection, uri: string, signal?: AbortSignal): Promise<{ path: string }> {
-    const params = { watchId: this.#id, path: uri, recursive: this.#recursive, ...(this.#sandbox && { sandbox: this.#sandbox }) };
-    return this.#client.calledOver(over, "fs/watch", params, watched, signal);
+  constructor(client: Client, params: { path: string; recursive: boolean; sandbox?: Sandbox }) {
+    super(client);
+    this.#params = params;
   }
 
   /** The watched path, with its links resolved. */
@@ -85,36 +172,47 @@ export class Watch implements AsyncDisposable, AsyncIterable<Changes> {
     return this.#path;
   }
 
-  /** Waits for changes, and takes all that have come. */
-  async next(options: { signal?: AbortSignal | undefined } = {}): Promise<Changes> {
-    for (;;) {
-      if (this.#overflow || this.#changes.length > 0) {
-        const taken = { changes: this.#changes, overflow: this.#overflow };
-        this.#changes = [];
-        this.#bytes = 0;
-        this.#overflow = false;
-        return taken;
-      }
-      if (this.#end !== undefined) throw this.#end.error;
-      await wakened(this.#waiting, options.signal);
-    }
+  /** @internal */
+  protected async ask(over: Connection, signal?: AbortSignal): Promise<void> {
+    const first = this.#path === "";
+    const { path } = await this.client.calledOver(over, "fs/watch", { ...this.#params, watchId: this.id }, watched, signal);
+    if (!first && path !== this.#path) throw new ProtocolError("since the connection was lost, the path leads elsewhere");
+    if (!first) this.#spill();
+    // From now on it is about this path, even if a link leads elsewhere later.
+    this.#path = path;
+    this.#params.path = toURI(path);
   }
 
-  /** Changes, as they come, until the watch is closed. */
-  async *[Symbol.asyncIterator](): AsyncIterator<Changes> {
-    for (;;) {
-      try {
-        yield await this.next();
-      } catch (error) {
-        if (error instanceof ClosedError && this.#client.failure === undefined) return;
-        throw error;
-      }
-    }
+  /** @internal */
+  protected taken(): Changes | undefined {
+    if (!this.#overflow && this.#changes.length === 0) return undefined;
+    const taken = { changes: this.#changes, overflow: this.#overflow };
+    this.#changes = [];
+    this.#bytes = 0;
+    this.#overflow = false;
+    return taken;
+  }
+
+  #spill(): void {
+    this.#overflow = true;
+    this.#changes = [];
+    this.#bytes = 0;
+  }
+
+  /** @internal */
+  protected listen(on: boolean): void {
+    if (on) this.client.watches.set(this.id, this);
+    else this.client.watches.delete(this.id);
+  }
+
+  /** @internal */
+  protected stop(over: Connection, signal: AbortSignal | undefined): Promise<unknown> {
+    return this.client.calledOver(over, "fs/unwatch", { watchId: this.id }, anything, signal);
   }
 
   /** @internal */
   changed(notice: ChangedNotice): void {
-    if (this.#end !== undefined) return;
+    if (this.ended) return;
     const below = this.#path.endsWith("/") ? this.#path : this.#path + "/";
     for (const { path, from } of notice.changes) {
       for (const one of [path, from]) {
@@ -126,59 +224,103 @@ export class Watch implements AsyncDisposable, AsyncIterable<Changes> {
       this.#bytes += path.length + (from?.length ?? 0);
     }
     this.#changes.push(...notice.changes);
-    if (notice.overflow || this.#changes.length > mostChanges || this.#bytes > mostBytes) this.#overflow = true;
-    if (this.#overflow) {
-      this.#changes = [];
-      this.#bytes = 0;
-    }
-    this.#wake();
+    if (this.#overflow || notice.overflow || this.#changes.length > mostChanges || this.#bytes > mostBytes) this.#spill();
+    this.wake();
+  }
+}
+
+/** A TCP port that listens on the agent's side. */
+export interface Port {
+  readonly port: number;
+  /** The IP address where it listens. 0.0.0.0 and :: are all addresses. */
+  readonly address: string;
+  /** The user who has opened it, the process that has it, and the name of its program; undefined: the agent does not see that. */
+  readonly uid: number | undefined;
+  readonly pid: number | undefined;
+  readonly program: string | undefined;
+}
+
+/** The ports of {@link Agent.ports}, by port and address. */
+export interface Ports {
+  readonly ports: readonly Port[];
+  /** Whether there are more: 4096 are listed. */
+  readonly truncated: boolean;
+}
+
+/** Ports that have opened and closed, by port and address. One where another process listens now is in both lists. */
+export interface PortChanges {
+  readonly opened: readonly Port[];
+  readonly closed: readonly Port[];
+}
+
+/** How many ports a watch holds. */
+const mostPorts = 4 * 4096;
+
+/** The answer to port/list and port/watch. */
+export const portList: Check<Ports> = record({ ports, truncated: otherwise(flag, false) });
+
+/** Tells which ports open and close, first those that are open already. After a lost connection it tells what is different. */
+export class PortWatch extends Watching<PortChanges> {
+  readonly #sandbox: Sandbox | undefined;
+  #now = new Map<string, Port>();
+  #told = new Map<string, Port>();
+  #news = false;
+
+  /** @internal */
+  constructor(client: Client, sandbox: Sandbox | undefined) {
+    super(client);
+    this.#sandbox = sandbox;
   }
 
   /** @internal */
-  async resume(over: Connection): Promise<void> {
-    this.#over = over;
-    try {
-      const { path } = await this.#ask(over, toURI(this.#path));
-      if (path !== this.#path) throw new ProtocolError("since the connection was lost, the path leads elsewhere");
-    } catch (error) {
-      if (isLoss(error)) return; // the next connection resumes it, if there is one
-      throw error;
-    }
-    if (this.#end !== undefined) background(this.#unwatch(over));
-    this.#overflow = true;
-    this.#changes = [];
-    this.#wake();
+  protected async ask(over: Connection, signal?: AbortSignal): Promise<void> {
+    // What is told next is about this list, so it is taken at once, before the caller is woken.
+    const begin: Check<void> = (value, at) => {
+      const { ports } = portList(value, at);
+      this.#now = new Map();
+      this.#apply(ports, []);
+    };
+    await this.client.calledOver(over, "port/watch", { watchId: this.id, ...(this.#sandbox && { sandbox: this.#sandbox }) }, begin, signal);
+  }
+
+  #apply(opened: readonly Port[], closed: readonly Port[]): void {
+    for (const one of closed) this.#now.delete(keyOf(one));
+    for (const one of opened) this.#now.set(keyOf(one), one);
+    this.#news = true;
   }
 
   /** @internal */
-  fail(error: unknown): void {
-    if (this.#end !== undefined) return;
-    this.#end = { error };
-    this.#client.watches.delete(this.#id);
-    this.#client.lasting.delete(this);
-    this.#wake();
+  protected taken(): PortChanges | undefined {
+    if (!this.#news) return undefined;
+    this.#news = false;
+    const missing = (of: Map<string, Port>, among: Map<string, Port>): Port[] =>
+      [...of].filter(([key]) => !among.has(key)).map(([, one]) => one).sort((a, b) => a.port - b.port || (a.address < b.address ? -1 : 1));
+    const [opened, closed] = [missing(this.#now, this.#told), missing(this.#told, this.#now)];
+    this.#told = new Map(this.#now);
+    return opened.length + closed.length === 0 ? undefined : { opened, closed };
   }
 
-  #wake(): void {
-    for (const call of this.#waiting.splice(0)) call();
+  /** @internal */
+  protected listen(on: boolean): void {
+    if (on) this.client.portWatches.set(this.id, this);
+    else this.client.portWatches.delete(this.id);
   }
 
-  async #unwatch(over: Connection): Promise<void> {
-    try {
-      await within(cleanupMs, () => new Error("late"), undefined, (signal) => this.#client.calledOver(over, "fs/unwatch", { watchId: this.#id }, anything, signal));
-    } catch {
-      // It ends with its connection.
-    }
+  /** @internal */
+  protected stop(over: Connection, signal: AbortSignal | undefined): Promise<unknown> {
+    return this.client.calledOver(over, "port/unwatch", { watchId: this.id }, anything, signal);
   }
 
-  /** Ends the watch, also at the server. It is no error to do it again. */
-  async close(): Promise<void> {
-    if (this.#end !== undefined) return;
-    this.fail(new ClosedError("the watch"));
-    if (this.#over !== undefined) await this.#unwatch(this.#over);
+  /** @internal */
+  changed({ opened, closed }: PortNotice): void {
+    if (this.ended) return;
+    this.#apply(opened, closed);
+    if (this.#now.size > mostPorts) this.fail(new ProtocolError(`the server tells of more than ${mostPorts} ports`));
+    else this.wake();
   }
+}
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close();
-  }
+/** Returns what makes a port another one. */
+function keyOf({ port, address, uid, pid }: Port): string {
+  return [port, address, uid, pid].join(" ");
 }

@@ -7,7 +7,7 @@ import { connect as connectTCP, createServer, type AddressInfo } from "node:net"
 import { join } from "node:path";
 import { test } from "node:test";
 import { connect as connectPlain } from "../src/index.js";
-import { AgentError, connect, CopyError, type CommandQuestion, type NetworkQuestion, type WebSocketLike } from "../src/node/index.js";
+import { AgentError, connect, CopyError, ServerError, type CommandQuestion, type NetworkQuestion, type WebSocketLike } from "../src/node/index.js";
 import { client, folder, program, Proxy, serve, web } from "./rig.js";
 
 /** Runs something with other variables. One test at a time does. */
@@ -335,7 +335,7 @@ test("time-outs, signals and what was read", { timeout: 60_000 }, async (t) => {
   await assert.rejects(agent.shell("echo first; sleep 60", { timeoutMs: 500 }), (error: AgentError & { stdout?: Uint8Array }) => error.code === "TIMEOUT" && Buffer.from(error.stdout ?? []).toString() === "first\n");
   await assert.rejects(agent.run(["sleep", "60"], { signal: AbortSignal.timeout(200) }), { name: "TimeoutError" });
   await assert.rejects(agent.run(["sleep", "60"], { signal: AbortSignal.abort(new Error("mine")) }), { message: "mine" });
-  await assert.rejects(agent.shell("yes", { maxOutputBytes: 1000, overflow: "error" }), { code: "OUTPUT_LIMIT", limit: 1000 });
+  await assert.rejects(agent.shell("yes", { maxOutput: 1000, overflow: "error" }), { code: "OUTPUT_LIMIT", limit: 1000 });
   await assert.rejects(agent.shell("echo a b >&2; exit 2", { check: true }), { code: "COMMAND", exitCode: 2, message: /ended with 2: a b$/ });
   const nothingRuns = async (why: string): Promise<void> => {
     for (let i = 0; i < 100 && (await running()) > 0; i++) await new Promise((resolve) => setTimeout(resolve, 20));
@@ -343,7 +343,7 @@ test("time-outs, signals and what was read", { timeout: 60_000 }, async (t) => {
   };
   await nothingRuns("what nobody holds is killed");
   const p = await agent.spawn(["sleep", "60"], { killAfterMs: 100 });
-  assert.equal((await p.exited).signal, 9);
+  assert.deepEqual([(await p.exited).signal, (await p.exited).timedOut], [15, true]);
   {
     await using q = await agent.spawn(["sleep", "60"]);
     void q;
@@ -352,11 +352,50 @@ test("time-outs, signals and what was read", { timeout: 60_000 }, async (t) => {
   const waiting = await agent.spawn(["sleep", "1"]);
   await assert.rejects(waiting.wait({ signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
   assert.equal((await waiting.wait()).exitCode, 0);
-  for (const bad of [{ timeoutMs: -1 }, { killAfterMs: Number.NaN }, { maxOutputBytes: 0.5 }, { cwd: "here" }, { env: { "a=b": "c" } }, { input: "x", tty: true }]) {
+  for (const bad of [{ timeoutMs: -1 }, { killAfterMs: Number.NaN }, { maxOutput: 0.5 }, { memory: "much" }, { memory: 0 }, { cpus: 0 }, { pids: 1.5 }, { user: ":" }, { user: "a:" }, { cwd: "here" }, { env: { "a=b": "c" } }, { input: "x", tty: true }]) {
     await assert.rejects(agent.run(["true"], bad), { code: "USAGE" }, JSON.stringify(bad));
   }
   await assert.rejects(agent.run(["echo", "\ud800"]), { code: "USAGE", message: /half of a surrogate/ });
   await assert.rejects(agent.spawn("true" as never), { code: "USAGE" });
+});
+
+test("limits and users: what the agent's host can hold", { timeout: 60_000 }, async (t) => {
+  const { url } = await serve(t);
+  const agent = await client(t, url);
+  // Whether there is a control group of ours, and whether we are root, is up to the machine.
+  const limited = await agent.spawn(["sleep", "60"], { memory: "64m", cpus: 0.5, pids: 50, fileSize: "1m" }).catch((error: ServerError) => error);
+  if (limited instanceof ServerError) {
+    assert.deepEqual([limited.number, limited.kind], [-32602, "limitUnavailable"]);
+    assert.deepEqual((await agent.spawn(["true"], { fileSize: "1m" })).started?.limits, { fileSize: "rlimit" });
+  } else {
+    assert.deepEqual(limited.started?.limits, { memory: "cgroup", cpus: "cgroup", pids: "cgroup", fileSize: "rlimit" });
+    await limited.kill();
+    const hungry = await agent.run(["head", "-c", "200m", "/dev/zero"], { memory: "32m" }).then(() => agent.run(["sh", "-c", "x=$(head -c 200m /dev/zero | tr '\\0' x)"], { memory: "32m" }));
+    assert.equal(hungry.outOfMemory, true);
+  }
+  const other = await agent.run(["sh", "-c", "id -un; id -g"], { user: "nobody:0", cwd: "/" }).catch((error: ServerError) => error);
+  if (process.getuid?.() === 0) assert.equal(other instanceof ServerError ? other.message : other.text, "nobody\n0\n");
+  else assert.equal((other as ServerError).kind, "userUnavailable");
+  await assert.rejects(agent.run(["true"], { user: "nobody-at-all" }), { number: -32602, kind: "userUnavailable" });
+});
+
+test("ports that open and close", { timeout: 60_000 }, async (t) => {
+  const { url } = await serve(t);
+  const proxy = await Proxy.start(t, url);
+  const agent = await client(t, proxy.url);
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  assert.ok((await agent.ports()).ports.some((one) => one.port === port && one.address === "127.0.0.1" && one.pid === process.pid));
+  assert.deepEqual((await agent.ports({ sandbox: {} })).ports, []);
+  await using watch = await agent.watchPorts();
+  const changed = async (list: "opened" | "closed"): Promise<void> => {
+    for (;;) if ((await watch.next())[list].some((one) => one.port === port)) return;
+  };
+  await changed("opened");
+  proxy.cut();
+  server.close();
+  await changed("closed");
 });
 
 test("streams of files", { timeout: 60_000 }, async (t) => {

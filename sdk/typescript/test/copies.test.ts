@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { connect } from "../src/node/index.js";
 import { padded, writeHeader } from "../src/node/tar.js";
-import { folder } from "./rig.js";
+import { client, folder, serve } from "./rig.js";
 import { Scripted } from "./scripted.js";
 
 const sum = (text: string): string => createHash("sha256").update(text).digest("hex");
@@ -25,8 +25,8 @@ const directory = (name: string): Buffer => writeHeader({ kind: "directory", nam
 const symlink = (name: string, to: string): Buffer => writeHeader({ kind: "symlink", name: Buffer.from(name), link: Buffer.from(to), mtime: "1" });
 const hardlink = (name: string, to: string): Buffer => writeHeader({ kind: "hardlink", name: Buffer.from(name), link: Buffer.from(to), mtime: "1" });
 
-/** Downloads /src/t from an agent that sends this. */
-async function download(t: TestContext, to: string, stream: Buffer, exitCode = 0): Promise<unknown> {
+/** Downloads from an agent that sends this. */
+async function download(t: TestContext, to: string, stream: Buffer, exitCode = 0, from = "/src/t"): Promise<unknown> {
   const server = await Scripted.start(t, {
     "process/start": ({ params }, link) => {
       setImmediate(() => {
@@ -44,7 +44,7 @@ async function download(t: TestContext, to: string, stream: Buffer, exitCode = 0
   });
   const agent = await connect(server.url);
   try {
-    return await agent.download("/src/t", to).then(() => undefined, (error: unknown) => error);
+    return await agent.download(from, to).then(() => undefined, (error: unknown) => error);
   } finally {
     await agent.close();
   }
@@ -74,6 +74,7 @@ test("what an agent may send", { timeout: 60_000 }, async (t) => {
     ["a file through a link", [directory("t"), symlink("t/l", ".."), file("t/l/x", "x"), end(3)], /t\/l\/x: (Not a directory|Is a link)/],
     ["a folder through a link", [directory("t"), symlink("t/l", "/tmp"), directory("t/l/x"), end(3)], /t\/l\/x: (Not a directory|Is a link)/],
     ["a hard link to what is outside", [directory("t"), hardlink("t/h", "../x"), end(2)], /nobody may have/],
+    ["one more name of a link", [directory("t"), symlink("t/l", "/etc/hostname"), hardlink("t/h", "t/l"), end(3)], /t\/h: is one more name of what is no file/],
     ["a hard link through a link", [directory("t"), symlink("t/l", "/etc"), hardlink("t/h", "t/l/hostname"), end(3)], /t\/h: (Not a directory|Is a link)/],
     ["a file over a folder", [directory("t"), directory("t/d"), file("t/d", "x"), end(3)], /t\/d: (Is a directory|EISDIR)/],
   ] as [string, Buffer[], RegExp][]) {
@@ -90,18 +91,73 @@ test("what an agent may send", { timeout: 60_000 }, async (t) => {
   }
 });
 
-test("a target is followed, and nothing below it", { timeout: 60_000 }, async (t) => {
+test("no link is followed, neither a target nor below it", { timeout: 60_000 }, async (t) => {
   const top = folder(t);
   for (const name of ["to", "outside"]) mkdirSync(join(top, name));
   symlinkSync(join(top, "outside"), join(top, "to/t"));
   const error = await download(t, join(top, "to"), Buffer.concat([begin, directory("t"), file("t/x", "x"), end(2)]));
   assert.match((error as Error).message, /not everything was copied/);
   assert.deepEqual(readdirSync(join(top, "outside")), []);
-  symlinkSync(join(top, "outside"), join(top, "link"));
-  assert.equal(await download(t, join(top, "link"), Buffer.concat([begin, file("t", "x", undefined, 0o4755), end(1)])), undefined);
-  assert.equal(readFileSync(join(top, "outside/t"), "utf8"), "x");
-  writeFileSync(join(top, "outside/t"), "old");
-  const late = await download(t, join(top, "outside"), Buffer.concat([begin, file("t", "new").subarray(0, -512)]));
+
+  // What the agent has made a link in one copy is replaced by the next one.
+  writeFileSync(join(top, "outside/f"), "old");
+  for (const leads of ["outside", "outside/f", "nowhere"]) {
+    const to = join(top, "target");
+    assert.equal(await download(t, to, Buffer.concat([begin, symlink("t", join(top, leads)), end(1)])), undefined);
+    assert.equal(readlinkSync(to), join(top, leads));
+    for (const ending of ["/", "/.", "//"]) assert.match(String(await download(t, to + ending, Buffer.concat([begin, file("t", "x"), end(1)]))), /is a link, which no copy follows/);
+    assert.equal(await download(t, to, Buffer.concat([begin, file("t", "x", undefined, 0o4755), end(1)])), undefined);
+    assert.equal(lstatSync(to).mode, 0o100755);
+    rmSync(to);
+    symlinkSync(join(top, leads), to);
+    assert.equal(await download(t, to, Buffer.concat([begin, directory("t"), file("t/x", "x"), end(2)])), undefined);
+    assert.equal(readFileSync(join(to, "x"), "utf8"), "x");
+    assert.ok(lstatSync(to).isDirectory());
+    rmSync(to, { recursive: true });
+  }
+  assert.deepEqual(readdirSync(join(top, "outside")), ["f"]);
+  assert.equal(readFileSync(join(top, "outside/f"), "utf8"), "old");
+
+  const late = await download(t, join(top, "outside/f"), Buffer.concat([begin, file("t", "new").subarray(0, -512)]));
   assert.match((late as Error).message, /ends too early/);
-  assert.equal(readFileSync(join(top, "outside/t"), "utf8"), "old", "half a file has taken the place of a whole one");
+  assert.equal(readFileSync(join(top, "outside/f"), "utf8"), "old", "half a file has taken the place of a whole one");
+});
+
+test("the content of a directory is in a directory", { timeout: 60_000 }, async (t) => {
+  const top = folder(t);
+  writeFileSync(join(top, "x"), "old");
+  for (const [name, parts, want] of [
+    ["a link as the directory", [symlink(".", join(top, "x")), end(1)], /a symlink as the directory/],
+    ["a file as the directory", [file("./", "x"), end(1)], /a file as the directory/],
+    ["one more name as the directory", [directory("."), file("./f", "x"), hardlink(".", "./f"), end(3)], /a hardlink as the directory/],
+    ["a name beside the directory", [symlink("t", join(top, "x")), end(1)], /which nobody has asked for/],
+    ["the directory as one more name", [directory("."), hardlink("./f", "."), end(2)], /new\/f: is one more name of what is no file/],
+  ] as [string, Buffer[], RegExp][]) {
+    const to = join(top, "new");
+    const error = await download(t, to, Buffer.concat([begin, ...parts]), 0, "/src/t/.");
+    assert.match(String(error), want, name);
+    assert.ok(!existsSync(to) || lstatSync(to).isDirectory(), name);
+    rmSync(to, { recursive: true, force: true });
+  }
+  assert.equal(readFileSync(join(top, "x"), "utf8"), "old");
+});
+
+test("a directory that is replaced by a link while it is sent", { timeout: 60_000 }, async (t) => {
+  const [here, there, secret] = [folder(t), folder(t), folder(t)];
+  mkdirSync(join(here, "d"));
+  for (const name of ["1", "2"]) {
+    writeFileSync(join(here, "d", name), name);
+    writeFileSync(join(secret, name), "secret");
+  }
+  const { url } = await serve(t);
+  const agent = await client(t, url);
+  let first = true;
+  await agent.upload(join(here, "d"), there, {
+    onProgress: () => {
+      if (first) renameSync(join(here, "d"), join(here, "moved"));
+      if (first) symlinkSync(secret, join(here, "d"));
+      first = false;
+    },
+  });
+  assert.equal(readFileSync(join(there, "d/2"), "utf8"), "2");
 });

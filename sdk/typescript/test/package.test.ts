@@ -2,10 +2,12 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { gzipSync } from "node:zlib";
+import { build } from "esbuild";
 import { folder, home, repository, serve } from "./rig.js";
 
 const run = promisify(execFile);
@@ -54,4 +56,16 @@ test("the core imports nothing of Node", () => {
   };
   visit("index.js");
   assert.ok(seen.size > 15);
+});
+
+test("the core is small", async () => {
+  const { outputFiles } = await build({ entryPoints: [join(home, "dist/index.js")], bundle: true, minify: true, format: "esm", write: false });
+  const size = gzipSync(outputFiles[0]?.contents as Uint8Array, { level: 9 }).length;
+  assert.ok(size <= 40_000, `${size} bytes, minified and compressed`);
+});
+
+const typedoc = join(home, "reference/node_modules/.bin/typedoc");
+
+test("the reference of the API can be made without a warning", { timeout: 240_000, skip: !existsSync(typedoc) && "typedoc is not installed" }, async () => {
+  await run(typedoc, ["--emit", "none"], { cwd: join(home, "reference") }).catch((error: Error & { stdout: string }) => assert.fail(error.stdout));
 });

@@ -9,7 +9,7 @@ import type { AgentError } from "../src/index.js";
 import { connect as connectNode, webSocket } from "../src/node/index.js";
 import { decodeFrame, encodeFrame, type Body } from "../src/relay/frame.js";
 import { connect } from "../src/relay/index.js";
-import { Handshake, makeKeys, prologueOf, type Keys } from "../src/relay/noise.js";
+import { Cipher, Handshake, makeKeys, prologueOf, type Keys } from "../src/relay/noise.js";
 import { folder, program, Proxy, registryProgram, repository, site } from "./rig.js";
 
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"));
@@ -39,12 +39,31 @@ test("the handshake is that of the vectors", async () => {
   };
   assert.equal(toHex(await sending.encrypt(Buffer.from("hello"))), await sealed("key_initiator_to_responder_hex"));
   assert.equal(Buffer.from(await receiving.decrypt(hex(await sealed("key_responder_to_initiator_hex")))).toString(), "hello");
-  await assert.rejects(receiving.decrypt(new Uint8Array(30)), { code: "PROTOCOL" });
+  await assert.rejects(async () => receiving.decrypt(new Uint8Array(30)), { code: "PROTOCOL" });
   for (const at of [0, 1088, 2192, 2224, 3408]) {
     const tampered = Uint8Array.from(second);
     tampered[at] = (tampered[at] as number) ^ 1;
     const [again] = await Handshake.begin(keys(v.harness_static), keys(v.executor_static), prologue, new TextEncoder().encode(v["message1_payload_utf8"] as string), fixed);
     await assert.rejects(again.finish(tampered), { code: "PROTOCOL" }, `byte ${at}`);
+  }
+});
+
+test("both ciphers do the same, with the numbers of the records", async () => {
+  const key = crypto.getRandomValues(new Uint8Array(32));
+  for (const web of [false, true]) {
+    const [sending, receiving] = [await Cipher.of(key, web), await Cipher.of(key, !web)];
+    for (const length of [0, 1, 61_440]) {
+      const plain = crypto.getRandomValues(new Uint8Array(length));
+      const data = crypto.getRandomValues(new Uint8Array(length % 40));
+      assert.equal(toHex(await receiving.decrypt(await sending.encrypt(plain, data), data)), toHex(plain));
+    }
+    const text = await sending.encrypt(new Uint8Array(100));
+    for (const bad of [text.subarray(1), text.subarray(0, 15), Uint8Array.from(text, (byte, i) => (i === 99 ? byte ^ 1 : byte))]) {
+      const other = await Cipher.of(key, !web);
+      for (let i = 0; i < 3; i++) await other.encrypt(new Uint8Array());
+      await assert.rejects(async () => other.decrypt(bad), { code: "PROTOCOL", message: /cannot be decrypted/ });
+    }
+    await assert.rejects(async () => (await Cipher.of(key, !web)).decrypt(text), { code: "PROTOCOL" }, "a record with the number of another one");
   }
 });
 
@@ -68,6 +87,31 @@ test("frames are those of the vectors, and what is malformed is refused", () => 
   for (const bad of ["", "08", "0802120161", "0801", "08011201ff3a00", "0801120161 2a0418022201aa", "08011201612a00", "0801120161420 0", "080112ffffffff0f", "0a0101"]) {
     assert.throws(() => decodeFrame(hex(bad.replaceAll(" ", ""))), { code: "PROTOCOL" }, bad);
   }
+});
+
+test("a rendezvous in clear text is on this machine", async () => {
+  const key = (bytes: number): string => Buffer.alloc(bytes).toString("base64");
+  const bundle = (url: string): string => JSON.stringify({
+    environment_id: "e", url, security_profile: "noise_hybrid_ik_v1", executor_registration_id: "r", harness_key_authorization: "a",
+    executor_public_key: { suite: "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256", x25519_public_key: key(32), mlkem768_public_key: key(1184) },
+  });
+  const dialled: string[] = [];
+  const open = (url: string): Promise<unknown> => connect({ registry: "https://registry.test", environmentId: "e", token: "k" }, {
+    post: async () => ({ status: 200, text: bundle(url) }),
+    webSocket: (to) => {
+      dialled.push(to);
+      throw new Error("dialled");
+    },
+  });
+  for (const [url, want] of [
+    ["ws://relay.test/s3cret", /neither wss nor on a loopback address/], ["ws://10.0.0.1/s3cret", /neither wss nor on a loopback/], ["ws://127.0.0.1.test/s3cret", /neither wss nor on a loopback/],
+    ["WS://relay.test/s3cret", /neither wss nor on a loopback/], ["http://127.0.0.1/s3cret", /not of the form ws:\/\/HOST/], ["s3cret", /not of the form/], ["wss://user:s3cret@relay.test/", /holds credentials/],
+  ] as [string, RegExp][]) {
+    await assert.rejects(open(url), (error: AgentError) => error.code === "PROTOCOL" && want.test(error.message) && !error.message.includes("s3cret"), url);
+  }
+  assert.deepEqual(dialled, []);
+  for (const url of ["wss://relay.test/x", "ws://127.0.0.1:1/x", "ws://localhost:1/x", "ws://[::1]:1/x"]) await assert.rejects(open(url), { message: "dialled" });
+  assert.equal(dialled.length, 4);
 });
 
 test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {

@@ -7,8 +7,8 @@ import { connect as connectTCP } from "node:net";
 import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import {
-  AgentError, connect, CommandError, ServerError, TimeoutError, UsageError, type Forward, type NodeAgent, type OpenFile, type Policy, type Process, type RunOptions, type Signal,
-  type Socket, type Watch,
+  AgentError, connect, CommandError, PortWatch, ServerError, TimeoutError, UsageError, type Forward, type NodeAgent, type OpenFile, type Policy, type Process, type RunOptions, type Signal,
+  type Bounds, type Socket, type Watch,
 } from "../src/node/index.js";
 import { folder, home, program, Proxy, serve, web, type Ends } from "./rig.js";
 
@@ -127,6 +127,11 @@ function shown(value: unknown): string {
   return (text ?? "nothing").slice(0, 300);
 }
 
+/** Returns the bounds among the arguments of a command. */
+function bounds({ memory, cpus, pids, fileSize, user }: Args): Bounds {
+  return { memory, cpus, pids, fileSize, user };
+}
+
 /** What a scenario runs in. */
 class Run {
   readonly values = new Map<string, unknown>();
@@ -202,7 +207,7 @@ class Run {
     const { fs } = agent;
     const options = (): RunOptions => ({
       cwd: w["cwd"], env: w["env"], input: w["input"] === undefined ? undefined : bytesOf(w["input"]), timeoutMs: w["timeout"], killAfterMs: w["killAfter"],
-      maxOutputBytes: w["maxOutput"], check: w["check"], sandbox: policy(w["sandbox"]), tty: w["tty"],
+      maxOutput: w["maxOutput"], check: w["check"], sandbox: policy(w["sandbox"]), tty: w["tty"], ...bounds(w),
     });
     switch (verb) {
       case "run":
@@ -210,7 +215,7 @@ class Run {
       case "shell":
         return agent.shell(w["script"], options());
       case "spawn":
-        return agent.spawn(w["argv"] as unknown as string[], { cwd: w["cwd"], env: w["env"], stdin: w["stdin"], tty: w["tty"], id: w["id"], sandbox: policy(w["sandbox"]), killAfterMs: w["killAfter"] });
+        return agent.spawn(w["argv"] as unknown as string[], { cwd: w["cwd"], env: w["env"], stdin: w["stdin"], tty: w["tty"], id: w["id"], sandbox: policy(w["sandbox"]), killAfterMs: w["killAfter"], maxOutput: w["maxOutput"], ...bounds(w) });
       case "attach":
         return agent.attach(w["id"], { after: w["after"] });
       case "processes":
@@ -218,11 +223,19 @@ class Run {
       case "readFile":
         return fs.read(w["path"]);
       case "writeFile":
-        return fs.write(w["path"], bytesOf(w["data"]));
+        return fs.write(w["path"], bytesOf(w["data"]), { mode: w["mode"], parents: w["parents"], exclusive: w["exclusive"], atomic: w["atomic"] });
       case "list":
-        return fs.list(w["path"]);
+        return fs.list(w["path"], { follow: w["follow"] });
       case "stat":
-        return fs.stat(w["path"]);
+        return fs.stat(w["path"], { follow: w["follow"] });
+      case "statMany":
+        return fs.statMany(w["paths"], { follow: w["follow"] });
+      case "search":
+        return fs.search(w["path"], w);
+      case "ports":
+        return (await agent.ports()).ports;
+      case "watchPorts":
+        return agent.watchPorts();
       case "exists":
         return fs.exists(w["path"]);
       case "makeDirectory":
@@ -234,7 +247,7 @@ class Run {
       case "copy":
         return fs.copy(w["from"], w["to"]);
       case "realpath":
-        return fs.realpath(w["path"]);
+        return fs.realpath(w["path"], { missingOk: w["missingOk"] });
       case "walk":
         return (await fs.walk(w["path"], { maxDepth: w["maxDepth"] })).entries;
       case "openFile":
@@ -304,7 +317,7 @@ class Run {
       case "writeAt":
         return file.writeAt(w["offset"], bytesOf(w["data"]));
       case "next":
-        return next(handle as Watch);
+        return handle instanceof PortWatch ? handle.next() : next(handle as Watch);
       case "closeWrite":
         return (handle as Socket).closeWrite();
       case "readAll":

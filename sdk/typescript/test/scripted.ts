@@ -31,7 +31,7 @@ export const info = {
   capabilities: {
     networkProxyLaunch: true, sandboxedFileStreaming: true, fileWriteStreaming: true, processResize: true, processCloseStdin: true, processList: true,
     processSignals: true, fsRename: true, fsWatch: true, fsApplyPatch: true, namedSessions: true, processBuiltins: true, socketForward: true,
-    subcommandApprovals: true,
+    subcommandApprovals: true, fsSearch: true, ports: true,
   },
 };
 
@@ -48,6 +48,9 @@ export class Link {
   /** What the client has answered. */
   readonly replies: { id: unknown; result?: unknown; error?: unknown }[] = [];
   upgraded = false;
+  /** How many pings have come, and whether they are answered. */
+  pings = 0;
+  pongs = false;
   #rest = Buffer.alloc(0);
 
   constructor(
@@ -80,7 +83,12 @@ export class Link {
       const content = Buffer.from(rest.subarray(begin + 4, begin + 4 + size));
       for (let i = 0; i < size; i++) content[i] = (content[i] as number) ^ (rest[begin + (i % 4)] as number);
       this.#rest = rest.subarray(begin + 4 + size);
-      if (((rest[0] as number) & 15) <= 2) this.#message(content.toString());
+      const kind = (rest[0] as number) & 15;
+      if (kind <= 2) this.#message(content.toString());
+      else if (kind === 9) {
+        this.pings++;
+        if (this.pongs) this.frame(0x8a, content);
+      }
     }
   }
 

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { size } from "../src/bounds.js";
+import { Held } from "../src/held.js";
 import { decodeBase64, encodeBase64, isText, printable } from "../src/text.js";
 import { Order, type ProcessEvent, type ReadAnswer } from "../src/order.js";
 import { Queue } from "../src/queue.js";
@@ -22,9 +24,10 @@ function shuffled<T>(list: readonly T[]): T[] {
 test("events in any order, twice, and with answers between them, are published in order", () => {
   for (let round = 0; round < 3000; round++) {
     const count = 1 + Math.floor(Math.random() * 12);
-    const truth: ProcessEvent[] = Array.from({ length: count }, (_, i) => ({ type: "output", seq: i + 1, stream: "stdout", data: Uint8Array.of(i) }));
+    const truth: ProcessEvent[] = Array.from({ length: count }, (_, i) => ({ type: "output", seq: i + 1, stream: "stdout", data: Uint8Array.of(i), omitted: i % 3 }));
     const at = Math.floor(Math.random() * (count + 1));
-    truth.splice(at, 0, { type: "exited", seq: 0, exitCode: 7, sandboxDenied: false, refusals: undefined });
+    const ending = { sandboxDenied: false, refusals: undefined, timedOut: true, outOfMemory: false };
+    truth.splice(at, 0, { type: "exited", seq: 0, exitCode: 7, ...ending });
     truth.push({ type: "closed", seq: 0 });
     const events = truth.map((event, i) => ({ ...event, seq: i + 1 }));
     const order = new Order(false);
@@ -40,9 +43,9 @@ test("events in any order, twice, and with answers between them, are published i
         const through = Math.floor(Math.random() * (events.length + 1));
         const happened = events.slice(0, through);
         const answer: ReadAnswer = {
-          chunks: happened.flatMap((event) => (event.type === "output" && event.seq > order.last ? [{ seq: event.seq, stream: event.stream, chunk: event.data }] : [])),
+          chunks: happened.flatMap((event) => (event.type === "output" && event.seq > order.last ? [{ seq: event.seq, stream: event.stream, chunk: event.data, omitted: event.omitted }] : [])),
           nextSeq: through + 1, exited: happened.some(({ type }) => type === "exited"), exitCode: 7, closed: happened.at(-1)?.type === "closed",
-          failure: undefined, sandboxDenied: false, refusals: undefined,
+          failure: undefined, ...ending,
         };
         order.merge(answer).forEach(publish);
       }
@@ -55,8 +58,8 @@ test("events in any order, twice, and with answers between them, are published i
 
 test("what waits for an earlier event is bounded, and is read again", () => {
   const order = new Order(false);
-  for (let seq = 2; seq < 1000; seq++) order.hold({ type: "output", seq, stream: "stdout", data: new Uint8Array(10) });
-  order.publish({ type: "output", seq: 1, stream: "stdout", data: new Uint8Array() });
+  for (let seq = 2; seq < 1000; seq++) order.hold({ type: "output", seq, stream: "stdout", data: new Uint8Array(10), omitted: 0 });
+  order.publish({ type: "output", seq: 1, stream: "stdout", data: new Uint8Array(), omitted: 0 });
   let last = 1;
   for (let next = order.next(); next !== undefined; next = order.next()) {
     order.publish(next);
@@ -159,6 +162,33 @@ test("a policy means what the flags mean", () => {
   for (const bad of [{ workspaces: "/w" }, { network: { alow: "x" } }, { network: "of" }, { readable: "w" }, { network: { allow: "x", deny: "x" } }]) {
     assert.throws(() => confinement(bad as never, "/w"), { code: "USAGE" }, JSON.stringify(bad));
   }
+});
+
+test("sizes are those of the command line", () => {
+  for (const [text, bytes] of [[0, 0], [4096, 4096], ["7", 7], ["64k", 65536], ["64KiB", 65536], ["512M", 512 << 20], ["2gb", 2 ** 31], ["1t", 2 ** 40]] as const) assert.equal(size(text, "x"), bytes);
+  for (const bad of [-1, 0.5, NaN, "", "k", "1.5m", "1kk", "1b", "9007199254740992", "8192t", " 1"]) assert.throws(() => size(bad, "memory"), { code: "USAGE", message: /^memory is / }, String(bad));
+});
+
+test("memory of what was taken is used again", () => {
+  const held = new Held((size) => new Uint8Array(size));
+  let sent = 0;
+  let taken = 0;
+  for (let i = 0; i < 3000; i++) {
+    const piece = Uint8Array.from({ length: (i * 7919) % 5000 }, () => sent++ & 255);
+    held.push(piece);
+    const { bytes } = held;
+    const some = (i * 104729) % (bytes.length + 1);
+    for (let at = 0; at < some; at++) assert.equal(bytes[at], taken++ & 255);
+    held.drop(some);
+  }
+  assert.equal(held.length, sent - taken);
+  held.drop(held.length);
+  held.push(new Uint8Array(9 << 20));
+  const large = held.bytes.buffer;
+  held.drop(9 << 20);
+  held.push(Uint8Array.of(1));
+  assert.notEqual(held.bytes.buffer, large, "large memory is kept");
+  assert.deepEqual([...held.bytes], [1]);
 });
 
 test("proxies are those that the program uses", () => {

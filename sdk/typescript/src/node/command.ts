@@ -93,6 +93,7 @@ export function commandDial(target: CommandTarget): Dial {
           },
           close: () => {
             over = true;
+            lines.drop();
             child.stdin.end();
             child.stdout.resume();
             if (exited) return Promise.resolve();
@@ -116,6 +117,7 @@ class Lines {
   #pieces: Buffer[] = [];
   #length = 0;
   #rest: Buffer[] = [];
+  #dropping = false;
 
   constructor(
     private readonly line: (line: string) => void,
@@ -123,6 +125,7 @@ class Lines {
   ) {}
 
   push(piece: Buffer): void {
+    if (this.#dropping) return;
     if (this.paused) {
       this.#rest.push(piece);
       return;
@@ -154,6 +157,13 @@ class Lines {
         return;
       }
     }
+  }
+
+  /** Drops what comes from now on, and what waits. The program must be able to print it, or it would not end. */
+  drop(): void {
+    this.#dropping = true;
+    this.#rest = [];
+    this.#pieces = [];
   }
 
   resume(): void {

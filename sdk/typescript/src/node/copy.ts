@@ -1,11 +1,12 @@
 import { createHash, randomBytes, type Hash } from "node:crypto";
 import { constants, type BigIntStats } from "node:fs";
-import { link, lstat, lutimes, mkdir, open, readdir, readlink, realpath, rename, stat, symlink, unlink, type FileHandle } from "node:fs/promises";
+import { link, lstat, lutimes, mkdir, open, readdir, readlink, realpath, rename, symlink, unlink, type FileHandle } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import type { Agent } from "../agent.js";
+import { cleanupMs } from "../client.js";
 import { AgentError, messageOf, NotFoundError, ProtocolError, UsageError } from "../errors.js";
 import { Feed } from "../feed.js";
-import { cleanupMs, type Process } from "../process.js";
+import type { Process } from "../process.js";
 import { printable } from "../text.js";
 import { toURI } from "../uri.js";
 import { padded, readHeader, writeHeader, type Header } from "./tar.js";
@@ -38,6 +39,8 @@ export class CopyError extends AgentError {
 const maxNotes = 100;
 const maxDepth = 512;
 const maxName = 64 << 10;
+const maxEntries = 50_000_000;
+const maxFile = 2 ** 50;
 
 /** How much is read and written at once. A smaller file is sent with its sum in its header. */
 const buffered = 512 << 10;
@@ -150,7 +153,7 @@ export async function upload(agent: Agent, from: string, to: string, options: Co
   try {
     const feed = new Feed(tool.process.handle.writer, { signal });
     const sender = new Sender(feed, notes, options);
-    await sender.send(inside ? Buffer.from(".") : Buffer.from(basename(root)), Buffer.from(root));
+    await sender.send(inside ? "." : basename(root), root);
     await feed.flush();
     await tool.process.closeStdin({ signal });
     await tool.finish(notes, signal);
@@ -182,9 +185,15 @@ class Sender {
     private readonly options: CopyOptions,
   ) {}
 
-  async send(name: Buffer, path: Buffer): Promise<void> {
+  /** Links are followed only on the way to the root, even if somebody replaces a directory meanwhile. */
+  async send(name: string, root: string): Promise<void> {
     await this.#record({ "EXECAGENT.begin": "1" });
-    await this.#tree(name, path, 0);
+    const above = await open(dirname(root), constants.O_RDONLY | constants.O_DIRECTORY);
+    try {
+      await this.#tree(Buffer.from(name), above, Buffer.from(basename(root)), Buffer.from(root), 0);
+    } finally {
+      await above.close();
+    }
     await this.#record({ "EXECAGENT.end": String(this.#count) });
     await this.#write(Buffer.alloc(1024));
     await this.#flush();
@@ -208,19 +217,21 @@ class Sender {
     return this.#write(writeHeader({ kind: "global", records: new Map(Object.entries(records).map(([key, value]) => [key, Buffer.from(value)])) }));
   }
 
-  async #tree(name: Buffer, path: Buffer, depth: number): Promise<void> {
+  /** Sends what is under a name in an open directory. path is for people. */
+  async #tree(name: Buffer, at: FileHandle, last: Buffer, path: Buffer, depth: number): Promise<void> {
+    const here = within(at, last);
     let info: BigIntStats;
     try {
-      info = await lstat(path, { bigint: true });
+      info = await lstat(here, { bigint: true });
     } catch (error) {
       return this.notes.add(path, error);
     }
     if (name.length > maxName) return this.notes.add(path, new Error("its name is too long"));
     const common = { mode: Number(info.mode) & 0o777, mtime: timeOf(info) };
-    if (info.isFile()) return this.#file(name, path);
+    if (info.isFile()) return this.#file(name, here, path);
     if (info.isSymbolicLink()) {
       try {
-        await this.#entry({ kind: "symlink", name, link: await readlink(path, { encoding: "buffer" }), ...common });
+        await this.#entry({ kind: "symlink", name, link: await readlink(here, { encoding: "buffer" }), ...common });
       } catch (error) {
         this.#omit(path, error);
       }
@@ -228,14 +239,20 @@ class Sender {
     }
     if (!info.isDirectory()) return this.notes.add(path, new Error("left out: neither a file nor a directory nor a link"));
     await this.#entry({ kind: "directory", name: Buffer.concat([name, slash]), mode: Number(info.mode) & 0o1777, mtime: common.mtime });
-    let names: Buffer[];
+    let directory: FileHandle | undefined;
     try {
-      names = (await readdir(path, { encoding: "buffer" })).sort(Buffer.compare);
-    } catch (error) {
-      return this.notes.add(path, error);
+      let names: Buffer[];
+      try {
+        directory = await openDirectory(at, last);
+        names = (await readdir(within(directory, Buffer.from(".")), { encoding: "buffer" })).sort(Buffer.compare);
+      } catch (error) {
+        return this.notes.add(path, error);
+      }
+      if (depth >= maxDepth && names.length > 0) return this.notes.add(path, new Error(`it would be more than ${maxDepth} directories deep`));
+      for (const one of names) await this.#tree(Buffer.concat([name, slash, one]), directory, one, Buffer.concat([path, slash, one]), depth + 1);
+    } finally {
+      await directory?.close();
     }
-    if (depth >= maxDepth && names.length > 0) return this.notes.add(path, new Error(`it would be more than ${maxDepth} directories deep`));
-    for (const one of names) await this.#tree(Buffer.concat([name, slash, one]), Buffer.concat([path, slash, one]), depth + 1);
   }
 
   /** Notes that something cannot be read. An error of the connection ends the copy. */
@@ -249,10 +266,10 @@ class Sender {
     await this.#write(writeHeader(header));
   }
 
-  async #file(name: Buffer, path: Buffer): Promise<void> {
+  async #file(name: Buffer, here: Buffer, path: Buffer): Promise<void> {
     let file: FileHandle;
     try {
-      file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      file = await open(here, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     } catch (error) {
       return this.notes.add(path, error);
     }
@@ -441,18 +458,21 @@ class Receiver {
     this.#options = options;
   }
 
-  /** Finds the target by the rules of docker: into a directory, else to a name whose folder exists. */
+  /**
+   * Finds the target by the rules of docker: into a directory, else to a name whose folder exists. A link is no directory
+   * here, whatever it leads to, because an earlier copy may have made it: it is replaced.
+   */
   static async aim(to: string, asked: string | undefined, options: CopyOptions): Promise<Receiver> {
     if (to === "") throw new UsageError("the path to copy to is empty");
-    const info = await stat(to).catch((error: unknown) => ((error as NodeJS.ErrnoException).code === "ENOENT" ? undefined : throwLocal(error)));
-    const directory = async (path: string): Promise<FileHandle> => open(path, constants.O_RDONLY | constants.O_DIRECTORY).catch(throwLocal);
-    if (info?.isDirectory()) return new Receiver(await directory(to), to, undefined, asked, false, options);
-    if (info !== undefined && (!info.isFile() || to.endsWith("/"))) throw new UsageError(`${printable(to, 256)} is neither a file nor a directory to copy to`);
-    // What a link leads to is replaced, not the link.
-    const clean = info === undefined ? resolve(to) : await realpath(to).catch(throwLocal);
-    if (info === undefined && (await lstat(clean).then(() => true, () => false))) throw new UsageError(`${printable(to, 256)} is a link that leads nowhere`);
+    const bare = to.replace(/(?:\/\.?)+$/, "") || "/";
+    const info = await lstat(bare).catch((error: unknown) => ((error as NodeJS.ErrnoException).code === "ENOENT" ? undefined : throwLocal(error)));
+    const linked = info?.isSymbolicLink() === true;
+    if (linked && bare !== to) throw new UsageError(`${printable(bare, 256)} is a link, which no copy follows: name what it leads to`);
+    const directory = async (path: string, flags = 0): Promise<FileHandle> => open(path, constants.O_RDONLY | constants.O_DIRECTORY | flags).catch(throwLocal);
+    if (info?.isDirectory()) return new Receiver(await directory(bare, constants.O_NOFOLLOW), to, undefined, asked, false, options);
+    if (info !== undefined && !linked && (!info.isFile() || bare !== to)) throw new UsageError(`${printable(to, 256)} is neither a file nor a directory to copy to`);
     if (info === undefined && contents(to)) throw notFound(to);
-    return new Receiver(await directory(dirname(clean)), dirname(clean), basename(clean), asked, info === undefined && to.endsWith("/"), options);
+    return new Receiver(await directory(dirname(bare)), dirname(bare), basename(bare), asked, info === undefined && to.endsWith("/"), options);
   }
 
   async close(): Promise<void> {
@@ -498,7 +518,8 @@ class Receiver {
     if (text.startsWith("/") || names.includes("..") || text.includes("\0") || names.length > maxDepth || name.length > maxName) {
       throw new ProtocolError(`the stream of the agent has the name ${printable(String(name), 256)}, which nobody may have`);
     }
-    if (this.#asked !== undefined && (inside || names.length === 0 || !this.#asked.equals(Buffer.from(names[0] as string, "latin1")))) {
+    const wanted = this.#asked === undefined ? inside : !inside && names.length > 0 && this.#asked.equals(Buffer.from(names[0] as string, "latin1"));
+    if (!wanted) {
       throw new ProtocolError(`the stream of the agent has the name ${printable(String(name), 256)}, which nobody has asked for`);
     }
     const found = names.map((part) => Buffer.from(part, "latin1"));
@@ -508,8 +529,11 @@ class Receiver {
 
   async #entry(header: Header, stream: Incoming): Promise<void> {
     if (!this.#began || this.#ended) throw new ProtocolError("the stream of the agent has an entry out of its order");
-    this.#count++;
+    if (++this.#count > maxEntries) throw new ProtocolError(`the stream of the agent has more than ${maxEntries} entries`);
     const names = this.#place(header.name);
+    if (this.#asked === undefined && names.length === (this.#name === undefined ? 0 : 1) && header.kind !== "directory") {
+      throw new ProtocolError(`the stream of the agent has a ${header.kind} as the directory whose content was asked for`);
+    }
     const omitted = this.#omitted;
     const skipped = omitted !== undefined && names.length > omitted.length && omitted.every((name, i) => name.equals(names[i] as Buffer));
     if (header.kind === "file") return this.#file(skipped ? undefined : names, header, stream);
@@ -528,9 +552,12 @@ class Receiver {
         });
       } else if (header.kind === "hardlink") {
         const first = this.#place(header.link);
+        if (first.length === 0) throw new Error("Is a directory");
         const from = await this.#find(first);
+        const existing = within(from, first.at(-1) as Buffer);
         try {
-          await replace(at, last, (path) => link(within(from, first.at(-1) as Buffer), path));
+          if (!(await lstat(existing)).isFile()) throw new Error("is one more name of what is no file");
+          await replace(at, last, (path) => link(existing, path));
         } finally {
           await from.close();
         }
@@ -550,12 +577,17 @@ class Receiver {
     if (names.length === 0) return this.#leave(0);
     const at = await this.#enter(names.slice(0, -1));
     const last = names.at(-1) as Buffer;
-    try {
-      await mkdir(within(at, last), 0o700);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-      await this.#enter(names); // an existing directory stays as it is
-      return;
+    const make = (): Promise<boolean> => mkdir(within(at, last), 0o700).then(() => true, (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EEXIST") throw error;
+      return false;
+    });
+    if (!(await make())) {
+      const linked = this.#name !== undefined && names.length === 1 && (await lstat(within(at, last))).isSymbolicLink();
+      if (linked) await unlink(within(at, last));
+      if (!linked || !(await make())) {
+        await this.#enter(names); // an existing directory stays as it is
+        return;
+      }
     }
     this.#stack.push({ name: last, handle: await openDirectory(at, last), made: header });
   }
@@ -605,7 +637,7 @@ class Receiver {
   async #file(names: Buffer[] | undefined, header: Header, stream: Incoming): Promise<void> {
     const sparse = header.records.get("EXECAGENT.size");
     const size = sparse === undefined ? header.size : Number(sparse.toString());
-    if (!Number.isSafeInteger(size) || size < 0 || (sparse !== undefined && header.size !== 0)) {
+    if (!Number.isSafeInteger(size) || size < 0 || size > maxFile || (sparse !== undefined && header.size !== 0)) {
       throw new ProtocolError(`the stream of the agent has a file of the size ${printable(String(sparse ?? size), 32)}`);
     }
     let file: NewFile | undefined;

@@ -4,11 +4,11 @@ import type { Socket } from "node:net";
 import type { Channel, ChannelEvents } from "../client.js";
 import { maxMessage } from "../connection.js";
 import { ConnectError, ProtocolError } from "../errors.js";
+import { Held } from "../held.js";
 import { printable } from "../text.js";
 
 /*
- * A client of WebSockets (RFC 6455) over a stream: no extension, no subprotocol. Frames of the server are read as they
- * come, without a copy of what has already been read.
+ * A client of WebSockets (RFC 6455) over a stream: no extension, no subprotocol. A frame of the server is read where it lies.
  */
 
 /** How large the answer of the server to the upgrade may be, and how much of a refusal is kept. */
@@ -17,10 +17,6 @@ const maxRefusal = 256;
 
 /** A frame that we send has at most so many bytes of content, because servers refuse larger ones. */
 const maxFrame = 8 << 20;
-
-/** How often we send a ping, and after which silence the server is given up. */
-const pingMs = 30_000;
-const silenceMs = 90_000;
 
 /** How long the server may take to close its end. */
 const closeAfterMs = 1_000;
@@ -113,14 +109,9 @@ export function upgrade(
 }
 
 class WebSocketChannel implements SocketChannel {
-  readonly watched = true;
-
   readonly #stream: Socket;
   readonly #events: SocketEvents;
-  readonly #timer: ReturnType<typeof setInterval>;
-  #heard = performance.now();
-  #chunks: Buffer[] = []; // what came and was not read yet
-  #length = 0;
+  readonly #held = new Held((size) => Buffer.allocUnsafeSlow(size)); // what came and was not read yet
   #fragments: Buffer[] = []; // of a message that has not ended
   #fragmentsLength = 0;
   #opened = 0; // the opcode of that message
@@ -138,8 +129,6 @@ class WebSocketChannel implements SocketChannel {
     stream.on("data", (piece: Buffer) => this.receive(piece));
     stream.on("error", (error) => this.#end(error));
     stream.on("close", () => this.#end(undefined));
-    this.#timer = setInterval(() => this.#ping(), pingMs);
-    this.#timer.unref();
   }
 
   send(message: string): void {
@@ -180,11 +169,8 @@ class WebSocketChannel implements SocketChannel {
     this.#stream.uncork();
   }
 
-  #ping(): void {
-    const silent = performance.now() - this.#heard;
-    // While we do not read it is not the server that is silent. But a server that is gone refuses the ping.
-    if (silent > silenceMs && !this.#paused) this.#fail(new Error(`the server has not said anything for ${Math.round(silent / 1000)} s`));
-    else this.#frame(0x80 | opPing, Buffer.alloc(0));
+  ping(): void {
+    if (!this.#closed) this.#frame(0x80 | opPing, Buffer.alloc(0));
   }
 
   pause(): void {
@@ -196,7 +182,6 @@ class WebSocketChannel implements SocketChannel {
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    this.#heard = performance.now();
     this.#read();
     if (!this.#paused && !this.#closed) this.#stream.resume();
   }
@@ -205,8 +190,6 @@ class WebSocketChannel implements SocketChannel {
     const stream = this.#stream;
     if (this.#closed || stream.destroyed) return Promise.resolve();
     this.#closed = true;
-    clearInterval(this.#timer);
-    this.#chunks = [];
     this.#fragments = [];
     this.#frame(0x80 | opClose, Buffer.from([3, 232])); // 1000
     stream.end();
@@ -223,7 +206,6 @@ class WebSocketChannel implements SocketChannel {
   #fail(cause: unknown): void {
     if (this.#closed) return;
     this.#closed = true;
-    clearInterval(this.#timer);
     this.#stream.destroy();
     this.#events.closed(cause);
   }
@@ -240,10 +222,9 @@ class WebSocketChannel implements SocketChannel {
 
   /** Takes what the server has sent. */
   receive(piece: Buffer): void {
-    this.#heard = performance.now();
     if (this.#closed) return;
-    this.#chunks.push(piece);
-    this.#length += piece.length;
+    this.#events.heard?.();
+    this.#held.push(piece);
     if (!this.#paused) this.#read();
   }
 
@@ -262,9 +243,8 @@ class WebSocketChannel implements SocketChannel {
 
   /** Reads a frame, and reports whether there was a whole one. */
   #readFrame(): boolean {
-    if (this.#length < 2) return false;
-    let first = this.#chunks[0] as Buffer;
-    if (first.length < 10 && first.length < this.#length) first = this.#gather(Math.min(10, this.#length));
+    const first = this.#held.bytes;
+    if (first.length < 2) return false;
     const opcode = (first[0] as number) & 0x0f;
     const fin = ((first[0] as number) & 0x80) !== 0;
     if (((first[0] as number) & 0x70) !== 0) throw new ProtocolError("the server sent a frame with a reserved bit");
@@ -284,9 +264,9 @@ class WebSocketChannel implements SocketChannel {
     }
     if (opcode >= 8 && (size > 125 || !fin)) throw new ProtocolError("the server sent a control frame that is too long, or a part of one");
     if (opcode < 8 && this.#fragmentsLength + size > maxMessage) throw new ProtocolError(`the server sent a message of more than ${maxMessage} bytes`);
-    if (this.#length < begin + size) return false;
-    const frame = this.#take(begin + size).subarray(begin);
-    this.#frameRead(opcode, fin, frame);
+    if (first.length < begin + size) return false;
+    this.#held.drop(begin + size);
+    this.#frameRead(opcode, fin, first.subarray(begin, begin + size));
     return true;
   }
 
@@ -318,7 +298,6 @@ class WebSocketChannel implements SocketChannel {
       default:
         throw new ProtocolError(`the server sent a frame of the kind ${opcode}`);
     }
-    // A copy, so that it does not hold what it came with.
     this.#fragments.push(Buffer.from(content));
     this.#fragmentsLength += content.length;
     if (this.#fragments.length > 1 << 16) throw new ProtocolError("the server sent a message in too many parts");
@@ -333,36 +312,13 @@ class WebSocketChannel implements SocketChannel {
 
   #message(kind: number, content: Buffer): void {
     if (kind === opBinary && this.#events.bytes !== undefined) {
-      this.#events.bytes(content);
+      this.#events.bytes(Uint8Array.prototype.slice.call(content)); // a copy, because the memory is used again
       return;
     }
     if (kind !== opText) throw new ProtocolError("the server sent a message that is no text");
     if (isAscii(content)) this.#events.message(content.toString("latin1")); // which is faster
     else if (isUtf8(content)) this.#events.message(content.toString("utf8"));
     else throw new ProtocolError("the server sent a message that is not UTF-8");
-  }
-
-  /** Makes the first chunk have so many bytes, and returns it. */
-  #gather(size: number): Buffer {
-    const pieces: Buffer[] = [];
-    let length = 0;
-    while (length < size) {
-      const piece = this.#chunks.shift() as Buffer;
-      pieces.push(piece);
-      length += piece.length;
-    }
-    const whole = pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces, length);
-    this.#chunks.unshift(whole);
-    return whole;
-  }
-
-  /** Removes and returns so many bytes. */
-  #take(size: number): Buffer {
-    const first = this.#gather(size);
-    this.#length -= size;
-    if (first.length === size) this.#chunks.shift();
-    else this.#chunks[0] = first.subarray(size);
-    return first.subarray(0, size);
   }
 }
 

@@ -13,6 +13,7 @@ import { Client, type Channel, type ChannelEvents, type Dial, type SessionOption
 import { isLoopback, type WebSocketFactory, type WebSocketLike } from "../connect.js";
 import { maxMessage, sleep } from "../connection.js";
 import { ConnectError, messageOf, ProtocolError, UsageError } from "../errors.js";
+import { Held } from "../held.js";
 import { concat, decodeBase64, encodeBase64, printable, toBytes } from "../text.js";
 import { decodeFrame, encodeFrame, type Body } from "./frame.js";
 import { Handshake, makeKeys, prologueOf, type Keys, type PublicKeys, type Secured } from "./noise.js";
@@ -24,8 +25,8 @@ export interface RegistryTarget {
   /** The base URL of the registry, with https, or http to this machine. */
   readonly registry: string;
   readonly environmentId: string;
-  /** A harness key, or what returns one for each connection. */
-  readonly token: string | (() => string | Promise<string>);
+  /** A harness key, or what returns one for each connection. It can be left out where {@link RelayOptions.post} adds it. */
+  readonly token?: string | (() => string | Promise<string>) | undefined;
 }
 
 /** How a request to the registry is made. */
@@ -35,7 +36,10 @@ export type Post = (url: string, headers: Readonly<Record<string, string>>, body
 export interface RelayOptions extends SessionOptions {
   /** What opens WebSockets: by default the global WebSocket. In Node 20 give `webSocket` of `@execagent/client/node`. */
   webSocket?: WebSocketFactory | undefined;
-  /** What makes requests to the registry: by default fetch. */
+  /**
+   * What makes requests to the registry: by default fetch. In a page give one that has your own server make them, because a
+   * registry answers no page of another origin, and no key belongs into a page.
+   */
   post?: Post | undefined;
   /** Ends the attempt to connect. */
   signal?: AbortSignal | undefined;
@@ -59,7 +63,7 @@ export async function connect(target: RegistryTarget, options: RelayOptions = {}
   return new Agent(await Client.connect({ dial: relayDial(target, options) }, options, options.signal), options);
 }
 
-/** Dials through the relay: each connection has a new address, and the same identity. */
+/** Dials through the relay: each connection has a new address, and the same identity. @internal */
 export function relayDial(target: RegistryTarget, options: RelayOptions): Dial {
   const { registry, environmentId } = target;
   let base: URL;
@@ -71,6 +75,7 @@ export function relayDial(target: RegistryTarget, options: RelayOptions): Dial {
   if (base.protocol !== "https:" && !(base.protocol === "http:" && isLoopback(base.hostname))) {
     throw new UsageError("the registry needs https://, or http:// to this machine, because its key is sent there");
   }
+  if (target.token === undefined && options.post === undefined) throw new UsageError("a registry needs a token, or a post that adds one");
   if (!/^[A-Za-z0-9_-]{1,256}$/.test(environmentId)) throw new UsageError(`${printable(environmentId, 64)} is not 1 to 256 of A-Z a-z 0-9 _ -`);
   let own: Keys | undefined;
   let pinned: PublicKeys | undefined;
@@ -112,10 +117,10 @@ async function fetchPost(url: string, headers: Readonly<Record<string, string>>,
 /** Asks the registry where to connect. While nobody is connected to the environment it is asked again. */
 async function ask(target: RegistryTarget, base: URL, own: Keys, post: Post, signal: AbortSignal): Promise<Bundle> {
   const token = typeof target.token === "function" ? await target.token() : target.token;
-  if (!/^[!-~]+$/.test(token)) throw new ConnectError("the key for the registry is empty, or has characters that a key cannot have", true);
+  if (token !== undefined && !/^[!-~]+$/.test(token)) throw new ConnectError("the key for the registry is empty, or has characters that a key cannot have", true);
   const url = `${base.href.replace(/\/$/, "")}/cloud/environment/${target.environmentId}/connect`;
   const keys = { suite, x25519_public_key: encodeBase64(own.x25519), mlkem768_public_key: encodeBase64(own.kem) };
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const headers = { ...(token !== undefined && { authorization: `Bearer ${token}` }), "content-type": "application/json" };
   for (let attempt = 0; ; attempt++) {
     let failure: ConnectError;
     try {
@@ -169,6 +174,7 @@ function bundleOf(answer: string, environmentId: string): Bundle {
     return value;
   };
   if (member("environment_id") !== environmentId) throw new ProtocolError(`${at} is about another environment`);
+  checkRendezvous(member("url"));
   if (member("security_profile") !== profile) throw new ProtocolError(`${at} has a security profile that is not ${profile}`);
   const key = object(bundle["executor_public_key"], `${at}.executor_public_key`);
   const half = (name: string, length: number): Uint8Array => {
@@ -181,6 +187,21 @@ function bundleOf(answer: string, environmentId: string): Bundle {
     url: member("url"), registrationId: member("executor_registration_id"), authorization: member("harness_key_authorization"),
     executor: { x25519: half("x25519_public_key", 32), kem: half("mlkem768_public_key", 1184) },
   };
+}
+
+/** Checks where to meet the executor. The URL is a credential, so it goes out in clear text only to this machine, and no error has it. */
+function checkRendezvous(url: string): void {
+  let parsed: URL | undefined;
+  try {
+    parsed = new URL(url);
+  } catch {
+    // It is refused below.
+  }
+  if (parsed?.protocol !== "ws:" && parsed?.protocol !== "wss:") throw new ProtocolError("websocket URL is not of the form ws://HOST or wss://HOST");
+  if (parsed.username !== "" || parsed.password !== "") throw new ProtocolError("websocket URL holds credentials");
+  if (parsed.protocol === "ws:" && !isLoopback(parsed.hostname)) {
+    throw new ProtocolError("rendezvous is neither wss nor on a loopback address: its URL would travel in clear text");
+  }
 }
 
 /** One stream through the relay, which has a WebSocket of its own. */
@@ -199,8 +220,7 @@ class RelayChannel implements Channel {
   #early = new Map<number, Uint8Array>();
   #tooEarly: Uint8Array[] = [];
   #receiving: Promise<void> = Promise.resolve();
-  #pieces: Uint8Array[] = [];
-  #length = 0;
+  readonly #held = new Held((size) => new Uint8Array(size)); // what came of messages
   #over = false;
   #failed: ((error: unknown) => void) | undefined;
   pause?: () => void;
@@ -311,13 +331,15 @@ class RelayChannel implements Channel {
       return;
     }
     const decrypted = this.#secured.receiving.decrypt(record);
+    if (decrypted instanceof Uint8Array) {
+      this.#deliver(decrypted);
+      return;
+    }
     decrypted.catch(() => {}); // whoever delivers it notices
     this.#receiving = this.#receiving.then(async () => {
       if (this.#over) return;
       try {
-        const plain = await decrypted;
-        if (plain.length > recordBytes) throw new ProtocolError(`a record of the executor has ${plain.length} bytes`);
-        this.#deliver(plain);
+        this.#deliver(await decrypted);
       } catch (error) {
         this.#end(error);
       }
@@ -326,19 +348,16 @@ class RelayChannel implements Channel {
 
   /** Puts messages together: each has its length before it. */
   #deliver(plain: Uint8Array): void {
-    if (plain.length === 0) return;
-    this.#pieces.push(plain);
-    this.#length += plain.length;
-    while (this.#length >= 4) {
-      let first = this.#pieces[0] as Uint8Array;
-      if (first.length < 4) this.#pieces = [(first = concat(this.#pieces, this.#length))];
-      const size = new DataView(first.buffer, first.byteOffset).getUint32(0);
+    if (plain.length > recordBytes) throw new ProtocolError(`a record of the executor has ${plain.length} bytes`);
+    this.#held.push(plain);
+    while (this.#held.length >= 4) {
+      const { bytes } = this.#held;
+      const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
       if (size === 0 || size > maxMessage) throw new ProtocolError(`the executor sent a message of ${size} bytes`);
-      if (this.#length < 4 + size) return;
-      const all = this.#pieces.length === 1 ? first : concat(this.#pieces, this.#length);
-      this.#length -= 4 + size;
-      this.#pieces = this.#length === 0 ? [] : [all.subarray(4 + size)];
-      this.#events.message(strict.decode(all.subarray(4, 4 + size)));
+      if (bytes.length < 4 + size) return;
+      const message = strict.decode(bytes.subarray(4, 4 + size));
+      this.#held.drop(4 + size);
+      this.#events.message(message);
       if (this.#over) return;
     }
   }

@@ -79,32 +79,66 @@ async function hkdf(chaining: Uint8Array, input: Uint8Array, outputs: 2 | 3): Pr
   return all;
 }
 
+/** Encrypts or decrypts one record. */
+type Work = (encrypts: boolean, iv: Uint8Array, data: Uint8Array, text: Uint8Array) => Uint8Array | Promise<Uint8Array>;
+
+/** What Node, Bun and Deno have besides WebCrypto. It works at once, and takes a fraction of the time. */
+const native = (globalThis as { process?: { getBuiltinModule?(name: string): Pick<typeof import("node:crypto"), "createCipheriv" | "createDecipheriv"> | undefined } })
+  .process?.getBuiltinModule?.("node:crypto");
+
+async function webCipher(key: Uint8Array): Promise<Work> {
+  const imported = await crypto.subtle.importKey("raw", owned(key), "AES-GCM", false, ["encrypt", "decrypt"]);
+  return async (encrypts, iv, data, text) =>
+    new Uint8Array(await crypto.subtle[encrypts ? "encrypt" : "decrypt"]({ name: "AES-GCM", iv: owned(iv), additionalData: owned(data) }, imported, owned(text)));
+}
+
+function nativeCipher({ createCipheriv, createDecipheriv }: NonNullable<typeof native>, key: Uint8Array): Work {
+  return (encrypts, iv, data, text) => {
+    if (encrypts) {
+      const cipher = createCipheriv("aes-256-gcm", key, iv).setAAD(data);
+      return concat([cipher.update(text), cipher.final(), cipher.getAuthTag()]);
+    }
+    if (text.length < tagLength) throw new Error("it is shorter than its tag");
+    const decipher = createDecipheriv("aes-256-gcm", key, iv, { authTagLength: tagLength }).setAAD(data);
+    decipher.setAuthTag(text.subarray(text.length - tagLength));
+    const plain = decipher.update(text.subarray(0, text.length - tagLength));
+    decipher.final(); // it throws if the tag is another one
+    return plain;
+  };
+}
+
 /** Encrypts or decrypts the records of one direction, each with the next number. */
 export class Cipher {
   #count = 0;
 
-  private constructor(private readonly key: CryptoKey) {}
+  private constructor(private readonly work: Work) {}
 
-  static async of(key: Uint8Array): Promise<Cipher> {
-    return new Cipher(await crypto.subtle.importKey("raw", owned(key), "AES-GCM", false, ["encrypt", "decrypt"]));
+  /** web: use WebCrypto, although there is something faster. */
+  static async of(key: Uint8Array, web = native === undefined): Promise<Cipher> {
+    return new Cipher(web || native === undefined ? await webCipher(key) : nativeCipher(native, key));
   }
 
-  #next(data: Uint8Array): AesGcmParams {
+  #next(): Uint8Array {
     if (this.#count > 0xffffffff) throw new ProtocolError("a stream has had as many records as it may have");
     const iv = new Uint8Array(12);
     new DataView(iv.buffer).setBigUint64(4, BigInt(this.#count++));
-    return { name: "AES-GCM", iv, additionalData: owned(data) };
+    return iv;
   }
 
-  async encrypt(plain: Uint8Array, data: Uint8Array = empty): Promise<Uint8Array> {
-    return new Uint8Array(await crypto.subtle.encrypt(this.#next(data), this.key, owned(plain)));
+  encrypt(plain: Uint8Array, data: Uint8Array = empty): Uint8Array | Promise<Uint8Array> {
+    return this.work(true, this.#next(), data, plain);
   }
 
-  async decrypt(text: Uint8Array, data: Uint8Array = empty): Promise<Uint8Array> {
-    try {
-      return new Uint8Array(await crypto.subtle.decrypt(this.#next(data), this.key, owned(text)));
-    } catch (error) {
+  decrypt(text: Uint8Array, data: Uint8Array = empty): Uint8Array | Promise<Uint8Array> {
+    const iv = this.#next();
+    const failed = (error: unknown): never => {
       throw new ProtocolError("what came through the relay cannot be decrypted", error);
+    };
+    try {
+      const plain = this.work(false, iv, data, text);
+      return plain instanceof Promise ? plain.catch(failed) : plain;
+    } catch (error) {
+      return failed(error);
     }
   }
 }
