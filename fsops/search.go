@@ -347,6 +347,9 @@ func (s *searcher) above() {
 			path = "/"
 		}
 	}
+	if len(dirs) == 0 {
+		return // the search was over at once
+	}
 	path := s.real
 	var files []ignoreFile
 	for _, d := range dirs[1:] {

@@ -1,6 +1,7 @@
 package fsops_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,4 +53,7 @@ func TestSearchEnds(t *testing.T) {
 	r := rig.Value(host.Search(t.Context(), root, o))
 	rig.Is(t, r.Truncated, fsops.SearchedTime, "the bound")
 	rig.Is(t, len(r.Files), 0, "files")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // before the search begins
+	rig.Is(t, rig.Err(host.Search(ctx, root, search)), context.Canceled, "a search that nobody waits for")
 }
