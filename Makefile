@@ -203,11 +203,11 @@ conformance-suite: ## build bin/conformance-suite, which checks any executor or 
 	$(PRODUCT) -o $(BIN)/conformance-suite ./conformance
 
 .PHONY: interop
-interop: build ## drive the agent with the real Codex CLI (root, npm)
+interop: build conformance-suite ## drive the agent with the real Codex CLI (root, npm)
 	sh test/interop/interop.sh
 
 .PHONY: interop-nouserns
-interop-nouserns: build nouserns ## the same where user namespaces are forbidden: what asks for a sandbox
+interop-nouserns: build conformance-suite nouserns ## the same where user namespaces are forbidden: what asks for a sandbox
 	NOUSERNS=1 sh test/interop/interop.sh
 
 .PHONY: interop-versions

@@ -157,3 +157,13 @@ func TestWrong(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordings: of recorded messages each one that the contract does not allow is told, of both sides.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	status, err := run(t.Context(), []string{"--recordings", "testdata/recordings/right.jsonl", "testdata/recordings/wrong.jsonl"}, &out)
+	rig.Check(t, err)
+	rig.Is(t, status, 1, "status")
+	rig.Is(t, out.String(), string(rig.Value(os.ReadFile("testdata/recordings/report.md"))), "the report")
+}

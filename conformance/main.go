@@ -1,5 +1,5 @@
-// Command conformance-suite checks an executor or a client of the protocol, and writes a report. README.md
-// explains it.
+// Command conformance-suite checks an executor, a client or recorded messages of the protocol, and writes a
+// report. README.md explains it.
 package main
 
 import (
@@ -32,11 +32,12 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = `Check an executor or a client of the protocol (docs/protocol), and write a report.
+const usage = `Check an executor, a client or recorded messages of the protocol (docs/protocol), and write a report.
 
   conformance-suite --url ws://127.0.0.1:7000 [--command 'agent --listen stdio']
   conformance-suite --command 'agent --listen stdio'
   conformance-suite --client 'agent exec --url {url} --'
+  conformance-suite --recordings FILE.jsonl...
 
 The executor must run on this host, with the same files. The status is 0 if no case has failed, 1 if one has, and 2
 if the suite could not run. If the executor wants a token, $TOKEN has it.
@@ -65,6 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) (status int, err err
 	junit := flags.String("junit", "", "write the report as JUnit XML to this `file`, too")
 	markdown := flags.String("markdown", "", "write the report to this `file`, and not to the standard output")
 	verbose := flags.Bool("verbose", false, "show what the checked program writes to its standard error")
+	recordings := flags.Bool("recordings", false, "the arguments are files with recorded messages")
 	list := flags.Bool("list", false, "list the cases and end")
 	if err := flags.Parse(args); err != nil {
 		return 2, err
@@ -96,11 +98,17 @@ func run(ctx context.Context, args []string, out io.Writer) (status int, err err
 	if *list {
 		return 0, nil
 	}
+	checked := 0 // how many kinds of things
+	for _, asked := range []bool{s.URL != "" || s.Command != "", s.Client != "", *recordings} {
+		if asked {
+			checked++
+		}
+	}
 	switch _, patternErr := path.Match(s.Case, ""); {
-	case flags.NArg() != 0:
-		return 2, fmt.Errorf("%q is no flag", flags.Arg(0))
-	case (s.URL == "" && s.Command == "") == (s.Client == ""):
-		return 2, errors.New("either --url or --command, or --client is needed: what is to be checked")
+	case *recordings != (flags.NArg() != 0):
+		return 2, fmt.Errorf("%q: files of recordings need --recordings, and --recordings needs files", flags.Args())
+	case checked != 1:
+		return 2, errors.New("one of --url or --command, --client and --recordings is needed: what is to be checked")
 	case s.Client != "" && !strings.Contains(s.Client, "{url}"):
 		return 2, errors.New("--client: {url} is missing, where the URL of the executor goes")
 	case s.Parallel < 1 || s.Scale <= 0:
@@ -125,9 +133,12 @@ func run(ctx context.Context, args []string, out io.Writer) (status int, err err
 	}
 	syscall.Umask(0o022) // the cases expect it of the files that they make
 	var report *suite.Report
-	if s.Client != "" {
+	switch {
+	case *recordings:
+		report, err = suite.CheckRecordings(flags.Args())
+	case s.Client != "":
 		report, err = s.CheckClient(ctx, clientCases)
-	} else {
+	default:
 		report, err = s.CheckExecutor(ctx, cases)
 	}
 	if err != nil {

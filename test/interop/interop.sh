@@ -50,8 +50,11 @@ only=
 for name in $(./run.sh --list | awk -v wanted="$wanted" '$1 ~ wanted { print $1 }'); do
 	only="$only -k $name"
 done
+recorded=$bin/recorded
+rm -rf "$recorded"
 # shellcheck disable=SC2086 # names hold no blanks
-./run.sh self "$@" $only
+./run.sh self --whole --transcripts "$recorded" "$@" $only
+"$bin/conformance-suite" --recordings "$recorded"/*.jsonl
 # An operator's word does not change what the client sees, as long as the client needs no more.
 word='--sandbox-default workspace:/srv/ws,network --sandbox-ceiling workspace:/srv/ws,network --require-sandbox'
 EXECUTOR_CMD="$EXECUTOR_CMD $word" ./run.sh self "$@" -k 'simple-*' -k 'patch_*' -k 'sandbox_*'
