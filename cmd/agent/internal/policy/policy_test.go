@@ -163,7 +163,7 @@ func TestHiddenUnseen(t *testing.T) {
 	t.Parallel()
 	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
 	plan := rig.Value(new(Flags).Plan(h))
-	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
+	rig.Is(t, len(plan.Hidden), len(secretFiles)+len(histories), "hidden")
 }
 
 // TestGPU: the devices of all makers are found, each once, and what a view has to show for them.
