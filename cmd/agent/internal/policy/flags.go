@@ -413,6 +413,7 @@ func (p *Plan) hide(h Host) error {
 		if shown.Access(s.real) < sandbox.Read {
 			continue
 		}
+		named[s.real] = true // a variable may name the file of another row
 		p.entry(sandbox.Entry{Path: s.real, Access: sandbox.Denied, SkipMissing: true, Replaceable: s.replaceable}, "default: "+s.why)
 		p.Hidden = append(p.Hidden, h.tilde(s.name))
 	}
