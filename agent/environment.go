@@ -89,6 +89,7 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		FSMetadata:            true,
 		FSWriteOptions:        true,
 		FSCanonicalizeMissing: true,
+		SandboxReplaceable:    true,
 
 		ProcessBuiltins: cfg.Confines && !cfg.confinesAll(),
 		SandboxDefault:  cfg.SandboxDefault != nil,

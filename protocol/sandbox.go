@@ -82,6 +82,9 @@ type SandboxEntry struct {
 	Access string      `json:"access"`
 	// MissingPathBehavior is "skip" or nil.
 	MissingPathBehavior *string `json:"missing_path_behavior,omitempty"`
+	// Replaceable, only for a denied path, lets a process go on after somebody has replaced the file (sandbox.md 20).
+	// Only execagent knows it.
+	Replaceable bool `json:"replaceable,omitempty"`
 }
 
 // SandboxPath is a path, a glob pattern or a special place, by Type; or, only for execagent, a
@@ -163,6 +166,7 @@ func (r *FileSystemRules) unmarshal(o *strictjson.Object) {
 		if o.Has("missing_path_behavior") {
 			e.MissingPathBehavior = new(o.OneOf("missing_path_behavior", "skip"))
 		}
+		e.Replaceable = o.BoolDefault("replaceable", false)
 		r.Entries = append(r.Entries, e)
 	})
 	if r.GlobScanMaxDepth = o.OptUint64("glob_scan_max_depth"); r.GlobScanMaxDepth != nil && *r.GlobScanMaxDepth == 0 {

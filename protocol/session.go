@@ -133,6 +133,7 @@ type Capabilities struct {
 	FSMetadata            bool `json:"fsMetadata"`
 	FSWriteOptions        bool `json:"fsWriteOptions"`
 	FSCanonicalizeMissing bool `json:"fsCanonicalizeMissing"`
+	SandboxReplaceable    bool `json:"sandboxReplaceable"`
 
 	// The operator gives requests without a sandbox a default one, lets no request exceed a ceiling, or
 	// refuses requests that would not be confined (docs/operator.md).

@@ -81,7 +81,7 @@ func (p Profile) Compile() (*Policy, error) {
 			for _, name := range paths {
 				ruleBytes += len(name)
 				temporary := e.Place == PlaceTmpDir || e.Place == PlaceSlashTmp
-				rules.Add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary})
+				rules.Add(Rule{Path: name, Access: e.Access, SkipMissing: e.SkipMissing, Temporary: temporary, Replaceable: e.Replaceable})
 			}
 		}
 		if len(rules) > maxRules {
@@ -234,6 +234,9 @@ func (p Profile) check() error {
 		}
 		if e.Place > PlaceUnknown {
 			return fmt.Errorf("sandbox entry %d: place %d is not known", i, e.Place)
+		}
+		if e.Replaceable && (e.Access != Denied || e.Place == PlaceGlob) {
+			return fmt.Errorf("sandbox entry %d: only a denied path is replaceable", i)
 		}
 		if why := p.useless(e); p.Strict && why != "" {
 			return fmt.Errorf("sandbox entry %d has no effect: %s", i, why)

@@ -152,6 +152,8 @@ func TestCompileRefused(t *testing.T) {
 		{"many entries", Profile{Entries: many}, "more than 4096 entries"},
 		{"many paths", Profile{Entries: subpaths, Cwd: "/", WorkspaceRoots: roots}, "more than 16384 paths"},
 		{"much to match", Profile{Entries: globs}, "more to match"},
+		{"replaceable glob", Profile{Entries: []Entry{{Place: PlaceGlob, Access: Denied, Path: "/a/*", Replaceable: true}}}, "entry 0: only a denied path is replaceable"},
+		{"replaceable grant", Profile{Entries: []Entry{{Path: "/a", Access: Read, Replaceable: true}}}, "entry 0: only a denied path is replaceable"},
 		{"no access", Profile{Entries: []Entry{{Place: PlaceRoot}}}, "entry 0: access 0"},
 		{"unknown access", Profile{Entries: []Entry{{Access: Write + 1}}}, "access 4"},
 		{"unknown place", Profile{Entries: []Entry{{Place: PlaceUnknown + 1, Access: Read}}}, "place 9"},

@@ -15,18 +15,19 @@ type Draft map[string]Rule
 
 // Add adds a rule. Two rules for one path become one: denied beats writable,
 // writable beats protected, protected beats readable. The access while the path
-// is missing is chosen separately: denied wins, else the greater one.
+// is missing is chosen separately: denied wins, else the greater one. The rule is
+// replaceable if both are.
 func (d Draft) Add(r Rule) {
 	old, ok := d[r.Path]
 	if !ok {
 		d[r.Path] = r
 		return
 	}
-	missing, temporary := stronger(old.whenMissing(), r.whenMissing()), old.Temporary && r.Temporary
+	missing, temporary, replaceable := stronger(old.whenMissing(), r.whenMissing()), old.Temporary && r.Temporary, old.Replaceable && r.Replaceable
 	if r.rank() > old.rank() {
 		old = r
 	}
-	old.Temporary = temporary
+	old.Temporary, old.Replaceable = temporary, replaceable
 	old.SkipMissing, old.Otherwise = false, Hidden
 	if missing != old.Access {
 		old.SkipMissing, old.Otherwise = true, missing

@@ -37,7 +37,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 }
 
 // encoding begins an encoded policy. Its number changes with the format.
-const encoding = "execagent policy 6\n"
+const encoding = "execagent policy 7\n"
 
 func (p *Policy) encode() []byte {
 	b := []byte(encoding)
@@ -54,6 +54,7 @@ func (p *Policy) encode() []byte {
 		b = appendBool(b, r.SkipMissing)
 		b = append(b, byte(r.Otherwise))
 		b = appendBool(b, r.Temporary)
+		b = appendBool(b, r.Replaceable)
 	}
 	b = binary.AppendUvarint(b, uint64(len(p.Globs)))
 	for _, g := range p.Globs {
@@ -102,10 +103,10 @@ func (d *decoder) policy() Policy {
 	if (p.AllUnixSockets || p.Transparent) && p.Network != NetworkManaged { // no profile has such a policy
 		d.bad = true
 	}
-	for range d.count(6) {
+	for range d.count(7) {
 		r := Rule{Path: d.string(), Access: Access(d.below(byte(Write) + 1)), Origin: Origin(d.below(byte(Private) + 1))}
 		r.SkipMissing, r.Otherwise = d.bool(), Access(d.below(byte(Write)+1))
-		r.Temporary = d.bool()
+		r.Temporary, r.Replaceable = d.bool(), d.bool()
 		// Policy.find is a binary search, so the rules must be sorted.
 		if n := len(p.Rules); n > 0 && p.Rules[n-1].Path >= r.Path {
 			d.bad = true

@@ -57,6 +57,10 @@ type Rule struct {
 	// entry names it. Anybody may have sockets there, so a command must not
 	// connect to sockets that are older than the command.
 	Temporary bool
+	// Replaceable: somebody outside may replace the denied object while a process runs, which ends nothing. A process in a
+	// view may then find the new object with the access of its folder. Resolving a policy clears it for folders, because
+	// rules below a folder would be lost with it.
+	Replaceable bool
 }
 
 // Glob denies the files that it matches.
@@ -164,6 +168,15 @@ func (p *Policy) Temporary(path string) bool {
 			return false
 		}
 	}
+}
+
+// Replaceable reports whether a process goes on after somebody outside has replaced the object at path: a socket that
+// the policy names, whose service may start again, or a file of a replaceable rule, unless a glob denies that, too.
+func (p *Policy) Replaceable(path string) bool {
+	if i, ok := p.find(path); ok && p.Rules[i].Replaceable {
+		return !p.DeniesFile(path)
+	}
+	return slices.Contains(p.Sockets, path)
 }
 
 // DeniesFile reports whether a glob denies path. The caller knows that path is
@@ -279,6 +292,9 @@ func (p *Policy) String() string {
 		}
 		if r.SkipMissing {
 			fmt.Fprintf(&b, " (%s if missing)", r.Otherwise)
+		}
+		if r.Replaceable {
+			b.WriteString(" (replaceable)")
 		}
 		b.WriteByte('\n')
 	}

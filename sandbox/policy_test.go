@@ -137,7 +137,7 @@ func TestPolicyText(t *testing.T) {
 		Confined: true, FullRead: true, Network: NetworkEnabled,
 		Rules: []Rule{
 			{Path: "/", Access: Read},
-			{Path: "/repo\xff\n", Access: Denied, Origin: GitDir, SkipMissing: true, Otherwise: Read},
+			{Path: "/repo\xff\n", Access: Denied, Origin: GitDir, SkipMissing: true, Otherwise: Read, Replaceable: true},
 		},
 		Globs:   []Glob{{Base: "/r\xfe", Pattern: "*", MaxDepth: 7}},
 		Links:   []Link{{"/l", "\xff"}},
@@ -164,6 +164,7 @@ func TestPolicyKey(t *testing.T) {
 		{Rules: []Rule{{Path: "/a", Access: Read}}},
 		{Rules: []Rule{{Path: "/a", Origin: Private}}},
 		{Rules: []Rule{{Path: "/a", SkipMissing: true}}},
+		{Rules: []Rule{{Path: "/a", Replaceable: true}}},
 		{Rules: []Rule{{Path: "/a", SkipMissing: true, Otherwise: Read}}},
 		{Rules: []Rule{{Path: "/a"}, {Path: "/b"}}},
 		{Globs: []Glob{{Base: "/a", Pattern: "b"}}},

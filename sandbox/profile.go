@@ -42,6 +42,9 @@ type Entry struct {
 	Access Access // Denied, Read or Write
 	// SkipMissing makes the entry add nothing while its path does not exist (sandbox.md 3).
 	SkipMissing bool
+	// Replaceable is for a denied path whose file programs replace while a process runs, such as the history of a shell:
+	// a replacement does not end the process (sandbox.md 20).
+	Replaceable bool
 }
 
 // Profile is the sandbox that a client asks for, in native absolute paths

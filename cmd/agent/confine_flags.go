@@ -190,6 +190,8 @@ func (e *execution) host(ctx context.Context, environ []string) (policy.Host, er
 		Lookup: func(string) (string, bool) { return "", false },
 		Abs:    func(word string) (string, error) { return below(e.info, word) },
 		Real:   func(name string) (string, error) { return files.Canonicalize(ctx, name) },
+
+		NoReplaceable: !e.info.Capabilities.SandboxReplaceable,
 		List: func(dir string) (names []string) {
 			entries, _ := files.ReadDir(ctx, dir) // it need not exist
 			for _, entry := range entries {

@@ -116,7 +116,7 @@ var ErrNoMXC = errors.New("windowsSandboxLevel: there is no MXC sandbox on this 
 const maxGlobDepth = 1 << 20
 
 func entry(e *protocol.SandboxEntry) (sandbox.Entry, error) {
-	r := sandbox.Entry{Access: accesses[e.Access], SkipMissing: e.MissingPathBehavior != nil}
+	r := sandbox.Entry{Access: accesses[e.Access], SkipMissing: e.MissingPathBehavior != nil, Replaceable: e.Replaceable}
 	switch e.Path.Type {
 	case "path":
 		path, err := e.Path.Path.Native()

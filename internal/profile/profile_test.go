@@ -14,7 +14,7 @@ func TestWire(t *testing.T) {
 	want := sandbox.WorkspaceWrite("/w", "/more")
 	want.Network = sandbox.NetworkEnabled
 	want.Entries = append(want.Entries,
-		sandbox.Entry{Path: "/x", Access: sandbox.Read, SkipMissing: true},
+		sandbox.Entry{Path: "/x", Access: sandbox.Denied, SkipMissing: true, Replaceable: true},
 		sandbox.Entry{Place: sandbox.PlaceGlob, Path: "**/*.env", Access: sandbox.Denied},
 		sandbox.Entry{Place: sandbox.PlaceProjectRoots, Path: "vendor", Access: sandbox.Read},
 		sandbox.Entry{Place: sandbox.PlaceMinimal, Access: sandbox.Read})

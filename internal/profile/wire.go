@@ -35,7 +35,7 @@ func Wire(p *sandbox.Profile) *protocol.Sandbox {
 }
 
 func wireEntry(e sandbox.Entry) protocol.SandboxEntry {
-	entry := protocol.SandboxEntry{Access: accessWords[e.Access]}
+	entry := protocol.SandboxEntry{Access: accessWords[e.Access], Replaceable: e.Replaceable}
 	switch e.Place {
 	case sandbox.PlacePath:
 		entry.Path = protocol.SandboxPath{Type: "path", Path: new(protocol.NewPathURI(e.Path))}

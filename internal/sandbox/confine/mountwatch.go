@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +26,8 @@ import (
 // outside of the view can, even without meaning to. When it removes or replaces
 // the object, the kernel detaches the mounts on it in all namespaces (since
 // Linux 3.18). When it renames the object, the mount moves along. In both cases
-// nothing hides or protects the path any more, so the command is ended.
+// nothing hides or protects the path any more, so the command is ended, unless
+// the policy says that the object is replaceable.
 
 // maxMountInfo bounds the list of mounts, in bytes.
 const maxMountInfo = 64 << 20
@@ -45,7 +45,6 @@ type mountWatch struct {
 	tops map[string]uint64
 	// protected are the paths of the policy at which no command may make or change anything.
 	protected []string
-	sockets   []string      // that the policy names: their services may replace them
 	begun     unix.Timespec // when the view was new, by the clock of file times
 }
 
@@ -55,7 +54,7 @@ func newMountWatch(l sandbox.Backend, resolved *resolve.Resolved) (w *mountWatch
 	if !l.Has(sandbox.MountNS) {
 		return nil, nil
 	}
-	w = &mountWatch{sockets: resolved.Policy.Sockets}
+	w = &mountWatch{}
 	if w.self, err = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("watching the mounts: %w", &os.PathError{Op: "open", Path: "/proc/self", Err: err})
 	}
@@ -81,7 +80,7 @@ func mountAt(path string) (uint64, error) {
 // access than their directory: there is a mount on them. It leaves out what is
 // below /dev, /proc and /sys. The first two are the view's own, and nobody can
 // rename anything in the third. Paths below /dev/shm belong to the host, and
-// count. It leaves out sockets that the policy names, too.
+// count. It leaves out what may be replaced, too.
 func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 	carved := map[string]bool{}
 	add := func(path string, access sandbox.Access) {
@@ -91,7 +90,7 @@ func carvedPaths(resolved *resolve.Resolved) map[string]bool {
 			}
 		}
 		var st unix.Stat_t
-		if path != "/" && resolved.Policy.Access(filepath.Dir(path)) != access && !slices.Contains(resolved.Policy.Sockets, path) && unix.Lstat(path, &st) == nil {
+		if path != "/" && resolved.Policy.Access(filepath.Dir(path)) != access && !resolved.Policy.Replaceable(path) && unix.Lstat(path, &st) == nil {
 			carved[path] = true
 		}
 	}
@@ -124,9 +123,6 @@ func (w *mountWatch) record(made []view.Mounted) error {
 	}
 	w.list = os.NewFile(uintptr(fd), "mountinfo")
 	for _, m := range made {
-		if slices.Contains(w.sockets, m.Path) {
-			continue
-		}
 		w.mounts[m.ID] = m.Path
 		if id, err := mountAt(m.Path); err == nil && id == m.ID {
 			w.tops[m.Path] = id

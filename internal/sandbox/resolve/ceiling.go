@@ -100,7 +100,10 @@ func intersect(a, b *sandbox.Policy) *sandbox.Policy {
 		if access == sandbox.Hidden {
 			continue
 		}
-		rule := sandbox.Rule{Path: name, Access: access, Temporary: access == sandbox.Write && (a.Temporary(name) || b.Temporary(name))}
+		rule := sandbox.Rule{
+			Path: name, Access: access, Temporary: access == sandbox.Write && (a.Temporary(name) || b.Temporary(name)),
+			Replaceable: access == sandbox.Denied && mayReplace(a, name) && mayReplace(b, name),
+		}
 		above := sandbox.Rule{}
 		if name != "/" {
 			above = rules.Rule(pathname.Parent(name))
@@ -148,6 +151,12 @@ func accessOf(p *sandbox.Policy, name string) sandbox.Access {
 	rules := *p
 	rules.Links = nil
 	return rules.Access(name)
+}
+
+// mayReplace reports whether a policy does not mind that the object at a path is replaced, because it shows the path,
+// or denies it by a replaceable rule.
+func mayReplace(p *sandbox.Policy, name string) bool {
+	return accessOf(p, name) >= sandbox.Read || p.Replaceable(name)
 }
 
 // originOf returns the origin of a rule. It is the origin of the rules of a and b that are about the same path

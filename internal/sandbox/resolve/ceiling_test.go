@@ -12,7 +12,7 @@ import (
 
 // TestUnder: a policy under a ceiling gives each path the lesser access of the two, also by links that
 // lead out, below missing paths, at protected names and at private paths. To look the result up again
-// changes nothing, and neither policy gets more if the two change places.
+// changes nothing, and neither policy gets more if the two change places. A denied path is replaceable only for both.
 func TestUnder(t *testing.T) {
 	base := t.TempDir()
 	var paths []string
@@ -46,6 +46,7 @@ func TestUnder(t *testing.T) {
 			case 4:
 				p.TmpDir, e.Place = base+"/w/a", sandbox.PlaceTmpDir
 			}
+			e.Replaceable = e.Access == sandbox.Denied && e.Place == sandbox.PlacePath && random.IntN(2) == 0
 			p.Entries = append(p.Entries, e)
 			text += fmt.Sprintf("%+v\n", e)
 		}
@@ -88,7 +89,8 @@ func TestUnder(t *testing.T) {
 				if access == sandbox.Hidden && want == sandbox.Denied {
 					access = want
 				}
-				if access != want || p.DeniesFile(path) != (a.Policy.DeniesFile(path) || b.Policy.DeniesFile(path)) || p.Confined && want == sandbox.Write && p.Temporary(path) != temporary {
+				if p.Replaceable(path) && access == sandbox.Denied != (want == sandbox.Denied && mayReplace(a.Policy, path) && mayReplace(b.Policy, path)) ||
+					access != want || p.DeniesFile(path) != (a.Policy.DeniesFile(path) || b.Policy.DeniesFile(path)) || p.Confined && want == sandbox.Write && p.Temporary(path) != temporary {
 					t.Fatalf("%s of\n%s and\n%s at %s: %v, want %v\n%s", how, firstText, secondText, path, p.Access(path), want, p)
 				}
 			}

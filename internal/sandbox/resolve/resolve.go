@@ -268,6 +268,7 @@ func (s *resolution) rule(r sandbox.Rule, o *sighting) error {
 		}
 	}
 	r.Path = o.path
+	r.Replaceable = r.Replaceable && !(o.exists() && o.stat.Mode&unix.S_IFMT == unix.S_IFDIR)
 	r = r.ReadPseudo()
 	s.rules.Add(r)
 	if !o.exists() {

@@ -41,6 +41,8 @@ func asked(base string, lines ...string) sandbox.Profile {
 			e.Place, e.Access = sandbox.PlaceMinimal, sandbox.Read
 		case "glob":
 			e.Place, e.Access = sandbox.PlaceGlob, sandbox.Denied
+		case "replaceable":
+			e.Access, e.Replaceable = sandbox.Denied, true
 		default:
 			e.Access = sandbox.Access(slices.Index([]string{"hidden", "denied", "read", "write"}, word))
 		}

@@ -71,7 +71,8 @@ const (
 type step struct {
 	path string
 	do   action
-	// optional steps are left out if the view has nothing at the path.
+	// optional steps are left out if the view has nothing at the path, and their
+	// mounts may be lost.
 	optional bool
 	// inside has the places that must exist in the file system of this step,
 	// for mounting later steps on them.
@@ -79,7 +80,8 @@ type step struct {
 }
 
 // keepsAccess reports whether the path has the access of the policy only while
-// the mount of the step exists. An optional step covers objects without a rule.
+// the mount of the step exists, and has to keep it. An optional step covers an
+// object without a rule, or one that may be replaced.
 func (s *step) keepsAccess() bool {
 	switch s.do {
 	case bindWrite, bindRead, seal, deny, hollow:
@@ -174,6 +176,9 @@ func planView(r *resolve.Resolved, s sights) (*viewPlan, error) {
 	}
 	p.cover()
 	p.pinAncestors()
+	for name, s := range p.steps {
+		s.optional = s.optional || r.Policy.Replaceable(name)
+	}
 	return p.plan(), nil
 }
 

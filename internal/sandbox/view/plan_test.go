@@ -69,6 +69,8 @@ func addTo(p *sandbox.Policy, words []string) []placeholder.Missing {
 	case "private":
 		p.Private = append(p.Private, path)
 		p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: sandbox.Denied, Origin: sandbox.Private})
+	case "replaceable":
+		p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: sandbox.Denied, Replaceable: true})
 	default:
 		access := slices.Index([]string{"hidden", "denied", "read", "write"}, what)
 		p.Rules = append(p.Rules, sandbox.Rule{Path: path, Access: sandbox.Access(access)})

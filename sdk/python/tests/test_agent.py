@@ -194,10 +194,13 @@ async def test_sandbox_hides_secrets(tmp_path: Path) -> None:
     (home / ".ssh" / "id").write_text("key")
     (home / "real").mkdir()
     (home / ".aws").symlink_to(home / "real")
+    (home / ".bash_history").write_text("login key")
     env = {**os.environ, "HOME": str(home)}
     async with execagent.connect(command=[AGENT, "--listen", "stdio"], command_env=env) as agent:
         plan = await agent.plan(Sandbox())
-        assert plan.hidden == ("~/.ssh", "~/.aws")
+        assert plan.hidden == ("~/.ssh", "~/.aws", "~/.bash_history")
+        entries = plan.sandbox["permissions"]["file_system"]["entries"]
+        assert [entry.get("replaceable") for entry in entries if entry["access"] == "deny"] == [None, None, True]
         assert (await agent.run(["cat", f"{home}/.ssh/id"], sandbox=plan)).exit_code != 0
         shown = await agent.run(["cat", f"{home}/.ssh/id"], sandbox=Sandbox(readable="~/.ssh"))
         assert shown.stdout == b"key"

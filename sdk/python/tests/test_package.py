@@ -96,11 +96,11 @@ def test_profiles_and_secrets_are_those_of_the_command_line() -> None:
     ours = Path(execagent.__file__).parent / "_profiles"
     for name in sorted(path.name for path in (policy / "profiles").iterdir()):
         assert (ours / name).read_text() == (policy / "profiles" / name).read_text(), name
-    from execagent._sandbox import SECRET_FILES
+    from execagent._sandbox import HISTORIES, SECRET_FILES
 
     text = (policy / "secrets.go").read_text()
     rows = text[text.index("var secretFiles") : text.index("var secretWords")].splitlines()
-    assert tuple(row.split('"')[1] for row in rows if row.startswith('\t{"')) == SECRET_FILES
+    assert tuple(row.split('"')[1] for row in rows if row.startswith('\t{"')) == SECRET_FILES + HISTORIES
 
 
 def test_import_loads_little() -> None:

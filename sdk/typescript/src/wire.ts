@@ -513,6 +513,8 @@ export interface Capabilities {
   fsWriteOptions?: boolean;
   /** `allowMissing` in `fs/canonicalize`. */
   fsCanonicalizeMissing?: boolean;
+  /** `replaceable` in an entry of a sandbox. */
+  sandboxReplaceable?: boolean;
   /** `timeoutMs` in `process/start`. */
   processTimeout?: boolean;
   /** `maxOutputBytes` in `process/start`. */
@@ -1220,6 +1222,11 @@ export interface PlaceEntry {
   access: "read" | "write" | "deny" | "none";
   /** skip: an entry whose path does not exist adds nothing. */
   missing_path_behavior?: "skip" | null;
+  /**
+   * Only for a denied path that is no pattern. true: a process goes on after somebody outside has
+   * replaced the file, and may see the new one. Absent: false. Only with sandboxReplaceable.
+   */
+  replaceable?: boolean;
 }
 
 /** Lets a UNIX socket be connected to, or a device be used. */

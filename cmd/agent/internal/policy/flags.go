@@ -114,6 +114,8 @@ type Host struct {
 	// this one.
 	Abs  func(word string) (string, error)
 	Real func(name string) (string, error)
+	// NoReplaceable: the machine does not know replaceable entries, so histories are not hidden there.
+	NoReplaceable bool
 	// List returns the names in a folder, sorted; none if it cannot be listed. nil: the machine is this one.
 	List func(dir string) (names []string)
 }
@@ -369,12 +371,21 @@ func (p *Plan) hide(h Host) error {
 	for _, name := range p.Profile.WorkspaceRoots {
 		named[name] = true
 	}
-	type secret struct{ name, why, real string }
+	type secret struct {
+		name, why, real string
+		replaceable     bool
+	}
 	var all []secret
-	for _, row := range secretFiles {
-		for _, name := range h.places(row.path) {
-			all = append(all, secret{name: name, why: row.why})
+	add := func(rows []secretFile, replaceable bool) {
+		for _, row := range rows {
+			for _, name := range h.places(row.path) {
+				all = append(all, secret{name: name, why: row.why, replaceable: replaceable})
+			}
 		}
+	}
+	add(secretFiles, false)
+	if !h.NoReplaceable {
+		add(histories, true)
 	}
 	// An agent may be far away, so all files are looked up together. Links are followed, because the policy
 	// refuses a path through a link that can be written.
@@ -402,7 +413,8 @@ func (p *Plan) hide(h Host) error {
 		if shown.Access(s.real) < sandbox.Read {
 			continue
 		}
-		p.entry(sandbox.Entry{Path: s.real, Access: sandbox.Denied, SkipMissing: true}, "default: "+s.why)
+		named[s.real] = true // a variable may name the file of another row
+		p.entry(sandbox.Entry{Path: s.real, Access: sandbox.Denied, SkipMissing: true, Replaceable: s.replaceable}, "default: "+s.why)
 		p.Hidden = append(p.Hidden, h.tilde(s.name))
 	}
 	return nil
@@ -427,11 +439,13 @@ func (p *Plan) followed(h Host) sandbox.Profile {
 	return all
 }
 
-// moves are the variables that move a folder of secrets. Not every program knows the variable, so the secrets
-// at the usual place are hidden, too. A folder that has the home in it is not hidden.
+// moves are the variables that move a folder of secrets, or a file. Not every program knows the variable, so the
+// secrets at the usual place are hidden, too. A folder that has the home in it is not hidden, nor is /dev/null, which
+// stands for no history.
 var moves = [][2]string{
 	{"XDG_CONFIG_HOME", ".config/"},
 	{"XDG_DATA_HOME", ".local/share/"},
+	{"XDG_STATE_HOME", ".local/state/"},
 	{"GNUPGHOME", ".gnupg/"},
 	{"AZURE_CONFIG_DIR", ".azure/"},
 	{"CLOUDSDK_CONFIG", ".config/gcloud/"},
@@ -441,6 +455,14 @@ var moves = [][2]string{
 	{"PASSWORD_STORE_DIR", ".password-store/"},
 	{"CODEX_HOME", ".codex/"},
 	{"CLAUDE_CONFIG_DIR", ".claude/"},
+	{"HISTFILE", ".bash_history/"}, // of every shell that exports it
+	{"LESSHISTFILE", ".lesshst/"},
+	{"MYSQL_HISTFILE", ".mysql_history/"},
+	{"NODE_REPL_HISTORY", ".node_repl_history/"},
+	{"PSQL_HISTORY", ".psql_history/"},
+	{"PYTHON_HISTORY", ".python_history/"},
+	{"REDISCLI_HISTFILE", ".rediscli_history/"},
+	{"SQLITE_HISTORY", ".sqlite_history/"},
 }
 
 // places returns the paths of a file of the home: the usual one, and those where variables have moved it.
@@ -453,7 +475,7 @@ func (h Host) places(name string) []string {
 		}
 		dir, set := h.Lookup(m[0])
 		moved := path.Join(dir, rest)
-		if set && path.IsAbs(dir) && !slices.Contains(all, moved) && !strings.HasPrefix(h.Home+"/", strings.TrimSuffix(moved, "/")+"/") {
+		if set && path.IsAbs(dir) && !strings.HasPrefix(moved, "/dev/") && !slices.Contains(all, moved) && !strings.HasPrefix(h.Home+"/", strings.TrimSuffix(moved, "/")+"/") {
 			all = append(all, moved)
 		}
 	}

@@ -43,7 +43,7 @@ func (p *Plan) Learning(h Host) (*Learning, error) {
 	if dir := h.lead(h.TmpDir); path.IsAbs(h.TmpDir) && !pathname.Within(home, dir) {
 		l.temporary = append(l.temporary, dir)
 	}
-	for _, row := range secretFiles {
+	for _, row := range slices.Concat(secretFiles, histories) {
 		for _, name := range h.places(row.path) {
 			l.secrets = append(l.secrets, h.lead(name))
 		}

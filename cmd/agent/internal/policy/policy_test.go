@@ -158,12 +158,13 @@ func TestHidden(t *testing.T) {
 	rig.Is(t, filepath.IsAbs(unset) || os.Getuid() != 0, true, "root has a home: %q", unset)
 }
 
-// TestHiddenUnseen: a secret that cannot be looked up is hidden, because it may exist.
+// TestHiddenUnseen: a secret that cannot be looked up is hidden, because it may exist; a history only where it may be replaced.
 func TestHiddenUnseen(t *testing.T) {
 	t.Parallel()
 	h := Host{Home: "/home/you", Cwd: "/", Real: func(string) (string, error) { return "", os.ErrPermission }}
-	plan := rig.Value(new(Flags).Plan(h))
-	rig.Is(t, len(plan.Hidden), len(secretFiles), "hidden")
+	rig.Is(t, len(rig.Value(new(Flags).Plan(h)).Hidden), len(secretFiles)+len(histories), "hidden")
+	h.NoReplaceable = true
+	rig.Is(t, len(rig.Value(new(Flags).Plan(h)).Hidden), len(secretFiles), "hidden, histories apart")
 }
 
 // TestGPU: the devices of all makers are found, each once, and what a view has to show for them.

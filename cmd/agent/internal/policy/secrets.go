@@ -12,8 +12,8 @@ type secretFile struct {
 	why  string // what is in it; --explain prints this
 }
 
-// secretFiles are all of them. If a hidden file is replaced, the command ends, so files that programs replace
-// often, such as ~/.Xauthority and the histories of shells, are not here.
+// secretFiles are those whose replacement ends a command that runs meanwhile. So files that programs replace often are
+// not here: they are among the histories, or not hidden, such as ~/.Xauthority.
 var secretFiles = []secretFile{
 	{".ssh", "private keys, and the hosts that they open"},
 	{".gnupg", "private keys"},
@@ -73,10 +73,44 @@ var secretFiles = []secretFile{
 	{".codex/auth.json", "tokens of a model"},
 	{".claude/.credentials.json", "tokens of a model"},
 	{".config/execagent", "keys of agents"},
-	{".local/share/fish", "commands with passwords"},
-	{".rediscli_history", "commands with passwords"},
-	{".node_repl_history", "commands with passwords"},
+	{".local/share/fish", typed},
+	{".local/share/atuin", typed},
+	{".local/state/nvim/shada", copied},
+	{".rediscli_history", typed},
+	{".node_repl_history", typed},
 }
+
+// histories are secret files that programs replace when they end. That ends no command, but a command in namespaces
+// then sees the new file. So where a program keeps its history in a folder of its own, as fish does, the folder is
+// among the secretFiles.
+var histories = []secretFile{
+	{".bash_history", typed},
+	{".zsh_history", typed},
+	{".zhistory", typed},
+	{".histfile", typed}, // that of zsh, as its first start proposes
+	{".sh_history", typed},
+	{".ash_history", typed},
+	{".local/state/bash/history", typed},
+	{".local/state/zsh/history", typed},
+	{".config/nushell/history.txt", typed},
+	{".psql_history", typed},
+	{".mysql_history", typed},
+	{".mariadb_history", typed},
+	{".sqlite_history", typed},
+	{".python_history", typed},
+	{".irb_history", typed},
+	{".php_history", typed},
+	{".lesshst", typed},
+	{".local/state/lesshst", typed},
+	{".local/share/lesshst", typed},
+	{".viminfo", copied},
+}
+
+// What histories have in them.
+const (
+	typed  = "commands with passwords"
+	copied = "texts that were copied, and commands"
+)
 
 // secretWords are the ends of the names of variables that hold secrets. A word of up to four letters stands
 // alone or after a _, so COMPASS and TPAT are no secrets.

@@ -26,7 +26,8 @@ _MAX_PROFILES = 64
 _PATIENCE = 24 * 60 * 60 * 1000  # milliseconds of a question about the network: the command gives up earlier
 _CORE = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "TERM")
 
-# The files of a home that are hidden unless somebody names them. The command line has the same ones.
+# The files of a home that are hidden unless somebody names them. Programs replace those of HISTORIES when they end.
+# The command line has the same ones.
 SECRET_FILES = (
     ".ssh",
     ".gnupg",
@@ -87,8 +88,32 @@ SECRET_FILES = (
     ".claude/.credentials.json",
     ".config/execagent",
     ".local/share/fish",
+    ".local/share/atuin",
+    ".local/state/nvim/shada",
     ".rediscli_history",
     ".node_repl_history",
+)
+HISTORIES = (
+    ".bash_history",
+    ".zsh_history",
+    ".zhistory",
+    ".histfile",
+    ".sh_history",
+    ".ash_history",
+    ".local/state/bash/history",
+    ".local/state/zsh/history",
+    ".config/nushell/history.txt",
+    ".psql_history",
+    ".mysql_history",
+    ".mariadb_history",
+    ".sqlite_history",
+    ".python_history",
+    ".irb_history",
+    ".php_history",
+    ".lesshst",
+    ".local/state/lesshst",
+    ".local/share/lesshst",
+    ".viminfo",
 )
 
 Words = str | Sequence[str]
@@ -343,17 +368,21 @@ class _Planner:
             return {"access": "deny", "path": {"type": "glob_pattern", "pattern": path}}
         return _entry(path, "deny")
 
-    async def secrets(self, named: set[str]) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the entries that hide the secret files of the home, and their names."""
+    async def secrets(self, named: set[str], histories: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the entries that hide the secret files and these histories of the home, and their names."""
         if self._home is None:
             return [], []
-        paths = [posixpath.join(self._home, name) for name in SECRET_FILES]
+        names = SECRET_FILES + histories
+        paths = [posixpath.join(self._home, name) for name in names]
         reals = await asyncio.gather(*(self.real(path) for path in paths))
         entries: list[dict[str, Any]] = []
         hidden: list[str] = []
-        for name, path, real in zip(SECRET_FILES, paths, reals, strict=True):
+        for name, path, real in zip(names, paths, reals, strict=True):
             if real is not None and path not in named and real not in named:
-                entries.append(_entry(real, "deny", skip=True))
+                entry = _entry(real, "deny", skip=True)
+                if name in histories:
+                    entry["replaceable"] = True
+                entries.append(entry)
                 hidden.append("~/" + name)
         return entries, hidden
 
@@ -424,7 +453,7 @@ async def make_plan(core: Core, sandbox: Sandbox, cwd: str | None) -> Plan:
         keep += profile["env"]
     hidden: list[str] = []
     if not sandbox.show_secrets:
-        denied, hidden = await planner.secrets(named)
+        denied, hidden = await planner.secrets(named, HISTORIES if "sandboxReplaceable" in info.capabilities else ())
         entries += denied
     if sockets and "sandboxUnixSockets" not in info.capabilities:
         raise UnsupportedError("policies with UNIX sockets", "sandboxUnixSockets")

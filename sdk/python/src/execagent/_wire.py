@@ -108,6 +108,7 @@ HAS_FS_READ_DIRECTORY_LSTAT: Final = "fsReadDirectoryLstat"
 HAS_FS_METADATA: Final = "fsMetadata"
 HAS_FS_WRITE_OPTIONS: Final = "fsWriteOptions"
 HAS_FS_CANONICALIZE_MISSING: Final = "fsCanonicalizeMissing"
+HAS_SANDBOX_REPLACEABLE: Final = "sandboxReplaceable"
 HAS_PROCESS_TIMEOUT: Final = "processTimeout"
 HAS_PROCESS_MAX_OUTPUT: Final = "processMaxOutput"
 HAS_PROCESS_LIMITS: Final = "processLimits"
@@ -456,6 +457,8 @@ if TYPE_CHECKING:
         fsWriteOptions: NotRequired[bool]
         # `allowMissing` in `fs/canonicalize`.
         fsCanonicalizeMissing: NotRequired[bool]
+        # `replaceable` in an entry of a sandbox.
+        sandboxReplaceable: NotRequired[bool]
         # `timeoutMs` in `process/start`.
         processTimeout: NotRequired[bool]
         # `maxOutputBytes` in `process/start`.
@@ -1061,6 +1064,10 @@ if TYPE_CHECKING:
         access: Literal["read", "write", "deny", "none"]
         # skip: an entry whose path does not exist adds nothing.
         missing_path_behavior: NotRequired[Literal["skip"] | None]
+        # Only for a denied path that is no pattern. true: a process goes on after somebody outside
+        # has replaced the file, and may see the new one. Absent: false. Only with
+        # sandboxReplaceable.
+        replaceable: NotRequired[bool]
 
     # Lets a UNIX socket be connected to, or a device be used.
     class NamedEntry(TypedDict):
