@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 import tracemalloc
@@ -446,6 +447,33 @@ async def test_memory_is_bounded() -> None:
         tracemalloc.stop()
         assert peak < 40 << 20
         process.close()
+
+
+async def test_unread_answer() -> None:
+    """An HTTP answer that nobody reads fails alone: the connection does not wait for its reader."""
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        ids: list[str] = []
+        for _ in range(2):
+            request = await c.answer("http/request", {"status": 200, "headers": [], "bodyBase64": ""})
+            ids.append(request["params"]["requestId"])
+        large, small = ids
+        piece = base64.b64encode(b"x" * (1 << 20)).decode()
+        await c.tell("http/request/bodyDelta", requestId=small, seq=1, deltaBase64="aGk=", done=False)
+        for seq in range(1, 40):
+            await c.tell("http/request/bodyDelta", requestId=large, seq=seq, deltaBase64=piece, done=False)
+        await c.tell("http/request/bodyDelta", requestId=small, seq=2, deltaBase64="IQ==", done=True)
+        await c.answer("environment/status", {"status": "ready"})
+
+    async with server(script) as url, connect(url) as agent:
+        large = await agent.http.stream("GET", "http://h/large")
+        small = await agent.http.stream("GET", "http://h/small")
+        assert await asyncio.wait_for(agent.status(), ENOUGH) == "ready"
+        assert await small.aread() == b"hi!"
+        with pytest.raises(execagent.OutputLimitError, match="read it, or close it"):
+            await large.aread()
+    await nothing_left()
 
 
 async def test_message_too_large() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import enum
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -125,6 +126,7 @@ class Core:
         self.processes: dict[str, Process] = {}
         self.carried: set[Carried] = set()
         self.sockets: dict[str, Any] = {}
+        self.bodies: weakref.WeakSet[Any] = weakref.WeakSet()
         self.changes = Changes()
         self._link: Link | None = None
         self._info: Info | None = None
@@ -134,7 +136,7 @@ class Core:
         self._closing: asyncio.Task[None] | None = None
         questions = Questions(config.callbacks)
         self.questions: Mapping[str, Any] = questions.handlers
-        self.notifications: dict[str, Callable[[Link, Record], Awaitable[None] | None]] = {
+        self.notifications: dict[str, Callable[[Link, Record], None]] = {
             **questions.notifications,
             "session/taken": self._taken,
             "http/request/bodyDelta": self._body,
@@ -499,10 +501,10 @@ class Core:
         self._fail(taken)
         link.stop(taken)
 
-    async def _body(self, link: Link, r: Record) -> None:
+    def _body(self, link: Link, r: Record) -> None:
         body = link.bodies.get(r.text("requestId"))
         if body is not None:
-            await body.accept(r)
+            body.accept(r)
 
     def _changed(self, link: Link, r: Record) -> None:
         watch = link.watches.get(r.text("watchId"))

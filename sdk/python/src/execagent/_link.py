@@ -41,8 +41,8 @@ class Owner(Protocol):
         ...
 
     @property
-    def notifications(self) -> Mapping[str, Callable[[Link, Record], Awaitable[None] | None]]:
-        """What takes the notifications of the server, by method."""
+    def notifications(self) -> Mapping[str, Callable[[Link, Record], None]]:
+        """What takes the notifications of the server, by method. None waits: only the events of processes do."""
         ...
 
     def lost(self, link: Link) -> None:
@@ -292,9 +292,7 @@ class Link:
             case _:
                 handler = self._owner.notifications.get(method)
                 if handler is not None:
-                    waiting = handler(self, Record(method, params))
-                    if waiting is not None:
-                        await waiting
+                    handler(self, Record(method, params))
                 return
         await self._owner.deliver(self, r.text("processId"), event)
 
