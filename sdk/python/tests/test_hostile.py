@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 import sys
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 import execagent
+from execagent import _transport
 
 from .conftest import ENOUGH
 
@@ -447,6 +450,57 @@ async def test_memory_is_bounded() -> None:
         tracemalloc.stop()
         assert peak < 40 << 20
         process.close()
+
+
+@pytest.mark.parametrize("how", ["closed", "reset", "silent"])
+async def test_end_while_output_waits(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a connection is noticed although its reader waits for somebody who takes output."""
+    taken = asyncio.Event()
+    chunk = base64.b64encode(b"x" * 65536).decode()
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        for seq in range(1, 25):
+            await c.tell("process/output", processId=process_id, seq=seq, stream="stdout", chunk=chunk)
+        await c.request("fs/getMetadata")
+        if how == "closed":
+            c.ws.transport.write_eof()
+        elif how == "reset":
+            c.ws.transport.abort()
+        else:
+            monkeypatch.setattr(_transport, "_unheard", lambda sock: 1000.0)
+        await taken.wait()
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        process = await agent.spawn(["x"])
+        try:
+            with pytest.raises(execagent.DisconnectedError):
+                await asyncio.wait_for(agent.fs.stat("/"), ENOUGH)
+            with pytest.raises(execagent.DisconnectedError):
+                await asyncio.wait_for(process.wait(), ENOUGH)
+        finally:
+            taken.set()
+        # What has come is not lost.
+        count = 0
+        with pytest.raises(execagent.DisconnectedError):
+            while await process.next_event():
+                count += 1
+        assert count >= 16 and (how == "silent" or count == 24)
+    await nothing_left()
+
+
+def test_unheard() -> None:
+    """The kernel tells for how long the other end has not confirmed anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as here:
+        there, _ = listening.accept()
+        with there:
+            here.sendall(b"never read")
+            assert 0 <= _transport._unheard(here) < ENOUGH
+            assert not _transport._hung_up(here)
+            there.shutdown(socket.SHUT_WR)
+            end = time.monotonic() + ENOUGH
+            while not _transport._hung_up(here):
+                assert time.monotonic() < end
 
 
 async def test_unread_answer() -> None:

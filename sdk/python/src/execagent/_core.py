@@ -492,7 +492,7 @@ class Core:
     async def deliver(self, link: Link, process_id: str, event: Event) -> None:
         """Give an event to its process, and drop the event of a process without a handle."""
         process = self.processes.get(process_id)
-        if process is not None and await process.accept(event):
+        if process is not None and await process.accept(event, link.gone):
             link.useful = True
 
     def _taken(self, link: Link, r: Record) -> None:

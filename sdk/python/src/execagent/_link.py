@@ -103,6 +103,8 @@ class Link:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str | int] = set()
         self.pending: dict[int, asyncio.Future[Any]] = {}
+        self.gone = connection.gone
+        """Done once nothing more can come, besides what has come already."""
         self.end: DisconnectedError | None = None
         """Why the link has ended; None: it lives."""
         self.useful = False

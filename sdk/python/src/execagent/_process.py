@@ -474,10 +474,11 @@ class Process:
                 self._killed = False  # it had ended by itself
             self._changes.notify()
 
-    async def accept(self, event: Event) -> bool:
+    async def accept(self, event: Event, gone: asyncio.Future[None]) -> bool:
         """Take an event from the reader of a connection, and report whether it was published.
 
         The next event is published, and this waits while the queue is full, so that in the end the server waits, too.
+        Once the server is gone, there is no use in that: what it has sent is taken as it is, and the connection ends.
         An event before its turn is held.
         """
         if self._deaf or event.seq <= self._order.last:
@@ -493,7 +494,7 @@ class Process:
         # meanwhile, the event is read again over the next one.
         size = size_of(event)
         if event.seq > self._after and not self._queue.try_put(event, size):
-            await self._queue.put(event, size)
+            await self._queue.put(event, size, gone)
         try:
             self._order.publish(event)
         except ProtocolError as error:
