@@ -19,6 +19,8 @@ from execagent import Sandbox
 
 from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until
 
+ENV = {**os.environ, "PYTHONPATH": str(Path(execagent.__file__).parent.parent)}
+
 
 async def test_await_and_close(server: Server) -> None:
     agent = await server.connect("ws")
@@ -316,6 +318,32 @@ async def test_command_refused(server: Server) -> None:
         assert caught.value.matched_rules
 
 
+def test_blocked_callback_at_the_end() -> None:
+    """A function that blocks for ever does not keep the event loop, or Python, from ending."""
+    script = f"""
+import asyncio, threading, execagent
+
+async def main():
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+    def on_approval(question):
+        loop.call_soon_threadsafe(asked.set)
+        threading.Event().wait()
+
+    rules = execagent.ExecApproval({{"r.rules": 'prefix_rule(pattern = ["echo"], decision = "prompt")'}})
+    way = execagent.connect(command=[{AGENT!r}, "--listen", "stdio"], on_approval=on_approval)
+    async with way as agent:
+        run = asyncio.create_task(agent.run(["echo"], exec_approval=rules))
+        await asked.wait()
+        run.cancel()
+
+asyncio.run(main())
+print("over")
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=ENV, capture_output=True, timeout=ENOUGH, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (b"over\n", b"", 0)
+
+
 async def test_http_stream(agent: execagent.Agent) -> None:
     async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -469,6 +497,14 @@ async def test_foreign_socket(tmp_path: Path) -> None:
         server.stdout.close()
         path.unlink()
         folder.rmdir()
+
+
+async def test_many_copies(agent: execagent.Agent, tmp_path: Path) -> None:
+    """Copies at the same time do not wait for each other's threads, while their output stops the connection."""
+    (tmp_path / "large").write_bytes(os.urandom(3 << 20))
+    copies = [agent.download(tmp_path.resolve() / "large", tmp_path / f"copy{i}") for i in range(12)]
+    await asyncio.wait_for(asyncio.gather(*copies), ENOUGH)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
 async def test_forward_unix(agent: execagent.Agent, tmp_path: Path) -> None:

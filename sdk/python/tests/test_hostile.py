@@ -7,6 +7,7 @@ import base64
 import json
 import socket
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -388,6 +389,32 @@ async def test_questions_without_bound() -> None:
     async with server(script, once=True) as url, connect(url, on_network=on_network) as agent:
         assert "256 questions" in str(await asyncio.wait_for(agent.wait_failed(), ENOUGH))
     await nothing_left()
+
+
+async def test_blocked_callbacks() -> None:
+    """A function that answers a question may block for ever. Others have threads, too."""
+    block = threading.Event()
+    answers: list[Any] = []
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        for number in range(60):
+            request = {"protocol": "http", "host": "blocked" if number < 50 else "free", "port": 1}
+            await c.send(id=number, method="network/policyRequest", params={"processId": "p", "request": request})
+        for _ in range(10):
+            answers.append(await c.reply())
+        await c.answer("environment/status", {"status": "ready"})
+
+    def on_network(question: execagent.NetworkQuestion) -> bool:
+        return question.host == "free" or block.wait()
+
+    try:
+        async with server(script, once=True) as url, connect(url, on_network=on_network) as agent:
+            assert await asyncio.wait_for(agent.status(), ENOUGH) == "ready"
+        assert [answer["result"] for answer in answers] == [{"decision": {"type": "allow"}}] * 10
+        await nothing_left()
+    finally:
+        block.set()
 
 
 async def test_answers_are_no_by_default() -> None:
