@@ -19,9 +19,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 import execagent
-from execagent import _transport
+from execagent import _core, _files, _transport
 
-from .conftest import ENOUGH
+from .conftest import ENOUGH, until
 
 Script = Callable[["Conversation"], Awaitable[None]]
 
@@ -477,6 +477,46 @@ async def test_memory_is_bounded() -> None:
         tracemalloc.stop()
         assert peak < 40 << 20
         process.close()
+
+
+async def test_ends_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends something waits neither for a server that does not answer nor for a connection."""
+    monkeypatch.setattr(_core, "CLEANUP", 0.1)
+    monkeypatch.setattr(_files, "CLEANUP", 0.1)
+    cut = asyncio.Event()
+
+    async def script(c: Conversation) -> None:
+        if cut.is_set():
+            await c.ws.wait_closed()
+        await c.handshake()
+        await c.start()
+        for _ in range(2):
+            await c.answer("fs/watch", {"path": "file:///w"})
+        for _ in range(2):
+            await c.answer("fs/open", {})
+        await cut.wait()
+        c.ws.transport.abort()
+
+    async with server(script) as url, execagent.connect(url) as agent:
+        process = await agent.spawn(["x"])
+        watches = [await agent.fs.watch("/w") for _ in range(2)]
+        files = [await agent.fs.open("/w/f") for _ in range(2)]
+        for call in (process.kill, watches[0].close, files[0].close):
+            with pytest.raises(execagent.TimeoutError, match="did not answer"):
+                await asyncio.wait_for(call(), ENOUGH)
+        cut.set()
+        await until(lambda: agent.state is execagent.State.RECOVERING)
+        with execagent.fail_fast():
+            for end in (watches[1].close, files[1].close):
+                await asyncio.wait_for(end(), ENOUGH)
+            # A process runs on, so killing it waits for the connection.
+            killing = asyncio.create_task(process.kill())
+            await asyncio.sleep(0.3)
+            assert not killing.done()
+        await agent.close()
+        with pytest.raises(execagent.DisconnectedError):
+            await asyncio.wait_for(killing, ENOUGH)
+    await nothing_left()
 
 
 @pytest.mark.parametrize("how", ["closed", "reset", "silent"])

@@ -582,7 +582,7 @@ class Observer:
         """Kill a process and the rest of its group, and report whether it had not exited."""
         await self._core.require("named sessions", "namedSessions")
         params: wire.TerminateParams = {"processId": process_id, "sessionId": self.session_id}
-        return Record(wire.PROCESS_TERMINATE, await self._core.request(wire.PROCESS_TERMINATE, params)).flag("running")
+        return Record(wire.PROCESS_TERMINATE, await self._core.finish(wire.PROCESS_TERMINATE, params)).flag("running")
 
 
 def _argv(argv: Sequence[str]) -> list[str]:

@@ -39,6 +39,7 @@ from ._queue import Changes
 from ._record import Record
 from ._transport import Connection
 from ._wire import FLAG_OF, REPEAT_OF, InitializeParams
+from ._within import CLEANUP, unanswered, within
 
 if TYPE_CHECKING:
     from ._process import Process
@@ -47,7 +48,6 @@ _FIRST_ATTACHED = 0.002  # the first pause after the server said that the sessio
 _SETTLED = 1.0  # how long a connection must live to count as useful although nothing happened on it
 _CATCHERS = 32  # processes that are caught up at once
 _INFO_TIMEOUT = 30.0
-CLEANUP_TIMEOUT = 10.0
 
 _fail_fast: ContextVar[bool] = ContextVar("execagent_fail_fast", default=False)
 
@@ -268,8 +268,8 @@ class Core:
         for socket in list(self.sockets.values()):
             socket.lost(why)
 
-    async def connected(self) -> Link:
-        """Return the link, and wait for it while the client recovers."""
+    async def connected(self, *, patient: bool = False) -> Link:
+        """Return the link, and wait for it while the client recovers. With patient, also in a block of fail_fast."""
         if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError(
                 "this client belongs to another event loop: make a client in each loop, or use execagent.sync"
@@ -280,13 +280,18 @@ class Core:
                 return self._link
             if self.failure is not None:
                 raise again(self.failure)
-            if _fail_fast.get():
+            if _fail_fast.get() and not patient:
                 raise RecoveringError("the client recovers a lost connection")
             await self.changes.wait()
 
+    @property
+    def link(self) -> Link | None:
+        """The link; None: the client is not connected."""
+        return self._link if self.state is State.CONNECTED else None
+
     def is_current(self, link: Link) -> bool:
         """Report whether a link is the one that the client uses."""
-        return self.state is State.CONNECTED and self._link is link
+        return self.link is link
 
     def background(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Run something that close waits for. After close it is not run."""
@@ -295,8 +300,14 @@ class Core:
             return False
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return True
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, AgentError):  # for an AgentError nobody waits
+            self.loop.call_exception_handler({"message": "a task of execagent has failed", "exception": error})
 
     def next_id(self) -> int:
         """Return a number that this client has not used before."""
@@ -465,21 +476,36 @@ class Core:
     async def probe(self, method: str, params: Mapping[str, object], limit: float) -> Any:
         """Make a request that the server must answer in time. Otherwise the connection counts as lost."""
         link: Link | None = None
-        try:
-            async with asyncio.timeout(limit):
-                while True:
-                    link = await self.connected()
-                    try:
-                        return await link.called(method, params)
-                    except DisconnectedError:
-                        if self.failure is not None:
-                            raise
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
+
+        def late() -> TimeoutError:
             if link is not None:
                 link.abort()
-            raise TimeoutError(f"the agent did not answer {method} within {limit:g} s") from None
+            return unanswered(method, limit)
+
+        async with within(limit, late):
+            while True:
+                link = await self.connected()
+                try:
+                    return await link.called(method, params)
+                except DisconnectedError:
+                    if self.failure is not None:
+                        raise
+
+    async def finish(self, method: str, params: Mapping[str, object]) -> Any:
+        """Make a request that ends something at the server, and that may be sent twice.
+
+        It waits while the client recovers, and then 10 s for the answer.
+        """
+        whole = self.config.recovery_timeout + CLEANUP
+        async with within(whole, lambda: unanswered(method, whole)):
+            while True:
+                link = await self.connected(patient=True)
+                try:
+                    async with within(CLEANUP, lambda: unanswered(method, CLEANUP)):
+                        return await link.called(method, params)
+                except DisconnectedError:
+                    if self.failure is not None:
+                        raise
 
     async def require(self, feature: str, flag: str) -> None:
         """Raise an UnsupportedError if the server does not advertise a feature."""

@@ -22,6 +22,7 @@ from ._paths import RemotePath, from_uri, native, uri
 from ._queue import Changes
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._within import CLEANUP, unanswered, within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -316,6 +317,15 @@ class Files:
         return PatchResult(r.text("output"), changes, r.text("diff") if "diff" in r.members else None)
 
 
+async def _finish(link: Link, method: str, params: Mapping[str, object]) -> None:
+    """End something that ends with its connection in any case."""
+    try:
+        async with within(CLEANUP, lambda: unanswered(method, CLEANUP)):
+            await link.called(method, params)
+    except DisconnectedError:
+        pass
+
+
 class File:
     """An open file of the agent."""
 
@@ -374,15 +384,12 @@ class File:
             yield block
 
     async def close(self) -> None:
-        """Close the file. Closing it again is no error, nor is closing it after the connection is gone."""
+        """Close the file, within 10 s. Closing it again is no error, nor is it after the connection is gone."""
         if self._closed:
             return
         self._closed = True
-        try:
-            params: wire.HandleParams = {"handleId": self._id}
-            await self._link.called(wire.FS_CLOSE, params)
-        except DisconnectedError:
-            pass
+        params: wire.HandleParams = {"handleId": self._id}
+        await _finish(self._link, wire.FS_CLOSE, params)
 
     async def __aenter__(self) -> Self:
         return self
@@ -527,19 +534,14 @@ class Watch:
 
     async def _unwatch(self, link: Link) -> None:
         link.watches.pop(self._id, None)
-        try:
-            params: wire.UnwatchParams = {"watchId": self._id}
-            await link.called(wire.FS_UNWATCH, params)
-        except DisconnectedError:
-            pass
+        params: wire.UnwatchParams = {"watchId": self._id}
+        await _finish(link, wire.FS_UNWATCH, params)
 
     async def close(self) -> None:
-        """End the watch. Closing it again is no error."""
-        if self._end(ClosedError("the watch is closed")) and self._core.failure is None:
-            try:
-                await self._unwatch(await self._core.connected())
-            except DisconnectedError:
-                pass
+        """End the watch, within 10 s. Closing it again is no error, nor is it while there is no connection."""
+        link = self._core.link
+        if self._end(ClosedError("the watch is closed")) and link is not None:
+            await self._unwatch(link)
 
     async def __aenter__(self) -> Self:
         return self

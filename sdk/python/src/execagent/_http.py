@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -21,6 +19,7 @@ from ._process import EndOfEvents
 from ._queue import Changes
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._within import within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -212,17 +211,12 @@ class Http:
         A request is sent once. If the connection is lost meanwhile, the error is a DisconnectedError. ``timeout`` is
         for the whole answer.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                stream = await self.stream(
-                    method, url, headers=headers, content=content, timeout=timeout, follow_redirects=follow_redirects
-                )
-                async with stream:
-                    return Response(stream.status_code, stream.headers, await stream.aread(max_bytes))
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
-            raise TimeoutError(f"{method} {url}: no whole answer within {timeout:g} s") from None
+        async with within(timeout, lambda: TimeoutError(f"{method} {url}: no whole answer within {timeout:g} s")):
+            stream = await self.stream(
+                method, url, headers=headers, content=content, timeout=timeout, follow_redirects=follow_redirects
+            )
+            async with stream:
+                return Response(stream.status_code, stream.headers, await stream.aread(max_bytes))
 
     async def get(self, url: str, *, timeout: float | None = None) -> Response:
         """Send a GET."""

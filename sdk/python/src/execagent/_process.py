@@ -34,6 +34,7 @@ from ._wire import (
     SignalParams,
     TerminateParams,
 )
+from ._within import within
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -359,12 +360,9 @@ class Process:
         This takes no output: somebody else has to take it, or :meth:`discard` drops it. A timeout ends only the
         waiting, and the process goes on.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                while not self._ended:
-                    await self._changes.wait()
-        except builtins.TimeoutError:
-            raise TimeoutError(f"process {shown(self.id)} has not ended within {timeout:g} s") from None
+        async with within(timeout, lambda: self._late(timeout)):
+            while not self._ended:
+                await self._changes.wait()
         if self._error is not None:
             raise again(self._error)
         if self._exit is None:
@@ -378,15 +376,12 @@ class Process:
         each stream are kept.
         """
         kept = Kept(max_output)
-        try:
-            async with asyncio.timeout(timeout):
-                return await self.collect(kept)
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
-            raise TimeoutError(
-                f"process {shown(self.id)} has not ended within {timeout:g} s", stdout=kept.stdout, stderr=kept.stderr
-            ) from None
+        async with within(timeout, lambda: self._late(timeout, kept)):
+            return await self.collect(kept)
+
+    def _late(self, timeout: float | None, kept: Kept | None = None) -> TimeoutError:
+        text = f"process {shown(self.id)} has not ended within {timeout:g} s"
+        return TimeoutError(text, stdout=kept.stdout if kept else b"", stderr=kept.stderr if kept else b"")
 
     async def collect(self, kept: Kept) -> Result:
         """Take all output into kept."""
@@ -420,9 +415,13 @@ class Process:
         await self.core.request(PROCESS_SIGNAL, params)
 
     async def kill(self) -> None:
-        """Kill the process and its group. A process that has exited is no error."""
+        """Kill the process and its group. A process that has exited is no error.
+
+        If the answer does not come within 10 s, for example because output waits that nobody takes, the error is a
+        TimeoutError. A lost connection is recovered first.
+        """
         params: TerminateParams = {"processId": self.id}
-        await self.core.request(PROCESS_TERMINATE, params)
+        await self.core.finish(PROCESS_TERMINATE, params)
 
     async def resize(self, rows: int, cols: int) -> None:
         """Set the size of the terminal, in characters, 1 to 65535 each."""
@@ -608,10 +607,8 @@ class Process:
 
     async def _terminate(self) -> None:
         try:
-            async with asyncio.timeout(self.core.config.recovery_timeout + 10):
-                params: TerminateParams = {"processId": self.id}
-                await self.core.replay(PROCESS_TERMINATE, params)
-        except (AgentError, builtins.TimeoutError):
+            await self.kill()
+        except AgentError:
             pass  # no caller waits for the error
         finally:
             self._deregister()

@@ -32,6 +32,7 @@ from ._process import EndOfEvents
 from ._queue import Changes
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._within import CLEANUP, unanswered, within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +47,6 @@ _CHUNK = 256 << 10  # bytes of one write
 _AHEAD = 3  # writes that are under way at once
 _SMALL = 45 << 10  # bytes of a write after the agent had no memory for a larger one
 _ACK_DELAY = 0.01  # how long a few read bytes may stay unacknowledged
-_CLOSE_TIMEOUT = 10.0
 
 
 class Socket:
@@ -158,7 +158,7 @@ class Socket:
             self._eof = True
             self._changes.notify()
             try:
-                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                async with asyncio.timeout(CLEANUP):
                     while self._error is None and self._refused is None and not (self._eof_taken and not self._out):
                         await self._changes.wait()
             except builtins.TimeoutError:
@@ -283,9 +283,9 @@ class Socket:
     async def _hang_up(self) -> None:
         params: wire.SocketParams = {"socketId": self._id}
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
+            async with within(CLEANUP, lambda: unanswered(wire.SOCKET_CLOSE, CLEANUP)):
                 await self._core.replay(wire.SOCKET_CLOSE, params)
-        except (AgentError, builtins.TimeoutError):
+        except AgentError:
             pass  # the session ends, and its sockets with it
 
     # What comes.

@@ -501,15 +501,14 @@ class Command(asyncio.SubprocessProtocol):
     async def close(self) -> None:
         self._finish("the connection was closed here")
         self._release()
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL, None):
             try:
                 async with asyncio.timeout(self.GRACE):
                     await asyncio.shield(self._exited)
                 break
             except TimeoutError:
-                self._signal(number)
-        else:
-            await asyncio.shield(self._exited)
+                if number is not None:
+                    self._signal(number)
         if self._transport is not None:
             self._transport.close()
         await asyncio.sleep(0)
