@@ -82,9 +82,10 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._lock = threading.RLock()  # a signal handler may close the client at any time
+        self._closer: int | None = None  # the thread that closes it
         self._waiting: set[concurrent.futures.Future[Any]] = set()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="execagent", daemon=True)
         self._thread.start()
 
@@ -95,13 +96,21 @@ class _Loop:
         finally:
             self._loop.close()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy of the process that has the thread. Nothing may be locked or waited for here."""
+        return os.getpid() != self._process
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, and wait for it."""
+        if self.forked:
+            work.close()
+            raise RuntimeError("this client belongs to the process that has forked this one: make a client here")
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a callback of this client must not call the client")
+            raise RuntimeError("a callback in the event loop must not wait for its client: do it in another thread")
         with self._lock:
-            if self._closed:
+            if self._closer is not None:
                 work.close()
                 raise ClosedError("the client is closed")
             waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -125,19 +134,21 @@ class _Loop:
 
         self.call(run())
 
-    def close(self, last: Coroutine[Any, Any, None] | None) -> None:
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Run one last coroutine, and end the loop and its thread. Closing again is no error."""
-        with self._lock:
-            if self._closed:
-                if last is not None:
-                    last.close()
-                return
-            self._closed = True
+        if self.forked:
+            return  # the connection belongs to the other process
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback of this client must not close the client")
+            raise RuntimeError("a callback in the event loop must not close its client: do it in another thread")
+        with self._lock:
+            closer, self._closer = self._closer, self._closer or threading.get_ident()
+        if closer is not None:
+            if closer != threading.get_ident():  # a signal handler must not wait for what it interrupts
+                self._thread.join()
+            return
         try:
             if last is not None:
-                asyncio.run_coroutine_threadsafe(last, self._loop).result()
+                asyncio.run_coroutine_threadsafe(last(), self._loop).result()
         finally:
             with self._lock:
                 waiting = list(self._waiting)
@@ -795,8 +806,8 @@ class Agent:
 
     def close(self) -> None:
         """End the client. Closing again is no error. It happens by itself when Python ends."""
+        self._loop.close(self._agent.close)
         _open.discard(self)
-        self._loop.close(self._agent.close())
 
     def __enter__(self) -> Self:
         return self
@@ -853,7 +864,8 @@ class ConnectOptions(TypedDict, total=False):
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Agent:
     """Connect to an agent, see :func:`execagent.connect`.
 
-    The callbacks of questions run in threads. Those of decisions run in the thread of the client, and must not call it.
+    The callbacks of questions run in threads of their own, and may use and close the client. Those of decisions run in
+    its event loop, and must not. A process that was forked needs a client of its own.
     """
     opening = async_connect(url, **options)
     loop = _Loop()
@@ -864,5 +876,5 @@ def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Agent:
     try:
         return Agent(loop, loop.call(open()))
     except BaseException:
-        loop.close(None)
+        loop.close()
         raise
