@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import execagent
-from execagent import Sandbox
+from execagent import Sandbox, _process
 
-from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until
+from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until, until_async
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(execagent.__file__).parent.parent)}
 
@@ -92,14 +92,34 @@ async def test_cancel_kills(agent: execagent.Agent) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    async def ended() -> bool:
-        return all(p.exited for p in await agent.processes())
+    await until_async(lambda: _all_exited(agent))
 
-    for _ in range(100):
-        if await ended():
-            break
-        await asyncio.sleep(0.05)
-    assert await ended()
+
+async def test_output_limit(agent: execagent.Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output without a given bound has one, and then the error says what to do, and has the output."""
+    endless = ["sh", "-c", "echo first >&2; exec yes"]
+    with pytest.raises(execagent.OutputLimitError, match="see max_output and overflow") as caught:
+        await agent.run(endless, max_output=1000, overflow="error")
+    assert (caught.value.limit, caught.value.stdout[:4]) == (1000, b"y\ny\n") and len(caught.value.stdout) == 1000
+    # Also after the exit, as long as something has the output open. It holds nothing up.
+    late = ["sh", "-c", "{ sleep 0.3; head -c 3000000 /dev/zero; } & exit 0"]
+    with pytest.raises(execagent.OutputLimitError):
+        await agent.run(late, max_output=1000, overflow="error")
+    assert await agent.status() == "ready"
+    monkeypatch.setattr(_process, "_MAX_OUTPUT", 100_000)
+    with pytest.raises(execagent.OutputLimitError, match="more than 100000 bytes to one stream"):
+        await agent.run(endless)
+    process = await agent.spawn(endless)
+    with pytest.raises(execagent.OutputLimitError):
+        await process.communicate()
+    await process.kill()
+    await until_async(lambda: _all_exited(agent))
+    assert (await agent.run(["head", "-c", "300000", "/dev/zero"], max_output=200_000)).stdout_truncated
+    assert len((await agent.run(["head", "-c", "300000", "/dev/zero"], max_output=300_000)).stdout) == 300_000
+
+
+async def _all_exited(agent: execagent.Agent) -> bool:
+    return all(process.closed for process in await agent.processes())
 
 
 async def test_arguments(agent: execagent.Agent, tmp_path: Path) -> None:
@@ -111,6 +131,7 @@ async def test_arguments(agent: execagent.Agent, tmp_path: Path) -> None:
         (lambda: agent.run(["true"], env={"A=B": ""}), "name of a variable"),
         (lambda: agent.run(["true"], cwd="x"), "cwd 'x' is not absolute"),
         (lambda: agent.run(["true"], max_output=-1), "max_output is -1"),
+        (lambda: agent.run(["true"], overflow="drop"), "overflow is 'drop'"),  # type: ignore[arg-type]
         (lambda: agent.run(["true"], input="x", tty=True), "input needs a pipe"),
         (lambda: agent.spawn(["true"], tty=execagent.Tty(0, 1)), "rows and cols"),
         (lambda: agent.fs.open("/x", "a"), "mode is 'a'"),  # type: ignore[arg-type]

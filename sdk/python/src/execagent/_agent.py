@@ -26,7 +26,7 @@ from ._files import Files
 from ._http import Http
 from ._info import Info
 from ._paths import RemotePath, native, uri_of
-from ._process import Kept, Process, Result, Signal, started_of
+from ._process import Kept, Overflow, Process, Result, Signal, started_of
 from ._record import Record
 from ._sandbox import EnvPolicy, Plan, Sandbox, make_plan
 from ._socket import Forward, Socket, address_of
@@ -102,6 +102,7 @@ class RunOptions(TypedDict, total=False):
     timeout: float | None
     kill_after: float | None
     max_output: int | None
+    overflow: Overflow | None
     check: bool
     sandbox: Sandbox | Plan | None
     tty: Tty | bool
@@ -231,6 +232,7 @@ class Agent:
         timeout: float | None = None,
         kill_after: float | None = None,
         max_output: int | None = None,
+        overflow: Overflow | None = None,
         check: bool = False,
         sandbox: Sandbox | Plan | None = None,
         tty: Tty | bool = False,
@@ -244,19 +246,19 @@ class Agent:
         command: it is killed, and the result has ``timed_out``. If the waiting ends first, because of ``timeout`` or
         because the task is cancelled, the command is killed, too, since nobody holds it.
 
-        ``max_output`` is how many bytes of each stream are kept: the beginning. The rest is read and dropped.
+        ``max_output`` is how many bytes of each stream are kept, 64 MiB by default. What happens beyond that is
+        ``overflow``: ``truncate`` keeps the beginning and sets a flag, ``error`` kills the command and is an
+        OutputLimitError. The default is ``truncate`` where ``max_output`` is given, and ``error`` otherwise.
         """
         command = _argv(argv)
         if input is not None and tty:
             raise ValueError("input needs a pipe, and not a terminal")
-        if max_output is not None and max_output < 0:
-            raise ValueError(f"max_output is {max_output}, and must not be negative")
         data = None if input is None else bytes_of(input)
         if data:
             await self._core.require("closing the standard input of a process", "processCloseStdin")
         feeding: asyncio.Task[None] | None = None
         process: Process | None = None
-        kept = Kept(max_output)
+        kept = Kept(max_output, overflow)
         try:
             async with asyncio.timeout(timeout):
                 process = await self.spawn(
@@ -286,7 +288,7 @@ class Agent:
             process.abandon(late)
             raise late from None
         except BaseException:
-            if process is not None and not process.exit:
+            if process is not None and not process.ended:
                 process.abandon(ClosedError("the command was given up"))
             raise
         finally:

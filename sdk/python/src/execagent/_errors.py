@@ -207,11 +207,16 @@ class TimeoutError(AgentError, builtins.TimeoutError):
 
 
 class OutputLimitError(AgentError):
-    """A result is larger than the caller allows. ``limit`` is what the caller allows, in bytes."""
+    """A result is larger than the caller allows. ``limit`` is what the caller allows, in bytes.
 
-    def __init__(self, message: str, limit: int) -> None:
+    Of a command, ``stdout`` and ``stderr`` are the output that was read before.
+    """
+
+    def __init__(self, message: str, limit: int, *, stdout: bytes = b"", stderr: bytes = b"") -> None:
         super().__init__(message)
         self.limit = limit
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 class CommandError(AgentError):

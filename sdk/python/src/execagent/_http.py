@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._link import Link
 
 _MAX_DELTA = 1 << 20  # bytes of a piece of a body
+_MAX_CONTENT = 64 << 20  # bytes of a whole answer by default
 _MAX_UNREAD = 16 << 20  # bytes of all answers of a client that wait to be read
 
 HeadersLike = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -165,13 +166,14 @@ class StreamedResponse:
             yield data
 
     async def aread(self, max_bytes: int | None = None) -> bytes:
-        """Return the rest of the content. More than ``max_bytes`` is an OutputLimitError."""
+        """Return the rest of the content. More than ``max_bytes``, 64 MiB by default, is an OutputLimitError."""
+        most = _MAX_CONTENT if max_bytes is None else max_bytes
         parts: list[bytes] = []
         size = 0
         async for data in self.aiter_bytes():
             size += len(data)
-            if max_bytes is not None and size > max_bytes:
-                raise OutputLimitError(f"the answer has more than {max_bytes} bytes", max_bytes)
+            if size > most:
+                raise OutputLimitError(f"the answer has more than {most} bytes; see max_bytes and stream", most)
             parts.append(data)
         return b"".join(parts)
 
@@ -209,7 +211,7 @@ class Http:
         """Send a request, and return the answer with its content.
 
         A request is sent once. If the connection is lost meanwhile, the error is a DisconnectedError. ``timeout`` is
-        for the whole answer.
+        for the whole answer. Content of more than ``max_bytes``, 64 MiB by default, is an OutputLimitError.
         """
         async with within(timeout, lambda: TimeoutError(f"{method} {url}: no whole answer within {timeout:g} s")):
             stream = await self.stream(

@@ -13,6 +13,7 @@ from ._errors import (
     ClosedError,
     DisconnectedError,
     GapError,
+    OutputLimitError,
     ProtocolError,
     RecoverError,
     TimeoutError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _MAX_IDLE = 3  # how often in a row process/read may return nothing new although a later event was announced
 _KILLED_WITHIN = 5.0  # how long the end of a block waits for the exit of a process that it has killed
+_MAX_OUTPUT = 64 << 20  # bytes of each stream that are kept by default
 _IDLE_WAIT = 1000  # how long the server then waits for something new, in milliseconds
 
 Signal = Literal[
@@ -123,21 +125,40 @@ class Result(NamedTuple):
         return self.exit_code == 0
 
 
-class Kept:
-    """Output that is kept, up to a number of bytes of each stream."""
+Overflow = Literal["truncate", "error"]
 
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
+
+class Kept:
+    """Output that is kept, up to a number of bytes of each stream.
+
+    What happens beyond that is ``overflow``: ``truncate`` keeps the beginning, ``error`` is an OutputLimitError. The
+    default is ``truncate`` where a number is given, and ``error`` otherwise.
+    """
+
+    def __init__(self, max_output: int | None, overflow: Overflow | None) -> None:
+        if max_output is not None and max_output < 0:
+            raise ValueError(f"max_output is {max_output}, and must not be negative")
+        if overflow not in (None, "truncate", "error"):
+            raise ValueError(f"overflow is {shown(overflow)}, and must be 'truncate' or 'error'")
+        self._limit = _MAX_OUTPUT if max_output is None else max_output
+        self._strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
         self._parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self._sizes = {"stdout": 0, "stderr": 0}
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
         name = "stderr" if event.stream == "stderr" else "stdout"
-        room = len(event.data) if self._limit is None else max(0, self._limit - self._sizes[name])
+        room = max(0, self._limit - self._sizes[name])
         self._sizes[name] += len(event.data)
         if room:
             self._parts[name].append(event.data[:room])
+        if self._strict and self.truncated(name):
+            raise OutputLimitError(
+                f"the command printed more than {self._limit} bytes to one stream; see max_output and overflow",
+                self._limit,
+                stdout=self.stdout,
+                stderr=self.stderr,
+            )
 
     @property
     def stdout(self) -> bytes:
@@ -151,7 +172,7 @@ class Kept:
 
     def truncated(self, name: str) -> bool:
         """Whether output of a stream was not kept."""
-        return self._limit is not None and self._sizes[name] > self._limit
+        return self._sizes[name] > self._limit
 
 
 class OutputReader:
@@ -282,6 +303,11 @@ class Process:
         return self._exit
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing more comes: the process has exited and all its output has come, or the handle has failed."""
+        return self._ended
+
+    @property
     def timed_out(self) -> bool:
         """Whether the process was killed because of ``kill_after``."""
         return self._killed or (self._exit is not None and self._exit.timed_out)
@@ -369,13 +395,15 @@ class Process:
             raise ProtocolError(f"process {shown(self.id)} has closed, and has not exited")
         return self._exit.exit_code
 
-    async def communicate(self, *, max_output: int | None = None, timeout: float | None = None) -> Result:
+    async def communicate(
+        self, *, max_output: int | None = None, overflow: Overflow | None = None, timeout: float | None = None
+    ) -> Result:
         """Take all output, and return it with the exit code.
 
-        A timeout ends only the waiting: the error has the output that was taken. ``max_output`` is how many bytes of
-        each stream are kept.
+        A timeout ends only the waiting: the error has the output that was taken. ``max_output`` and ``overflow`` are as
+        for :meth:`Agent.run`, but nothing is killed.
         """
-        kept = Kept(max_output)
+        kept = Kept(max_output, overflow)
         async with within(timeout, lambda: self._late(timeout, kept)):
             return await self.collect(kept)
 

@@ -40,8 +40,8 @@ from ._info import Info
 from ._order import Event, Exited
 from ._paths import RemotePath
 from ._process import OutputReader as AsyncOutputReader
+from ._process import Overflow, Result, Signal, Started
 from ._process import Process as AsyncProcess
-from ._process import Result, Signal, Started
 from ._questions import (
     ApprovalQuestion,
     ApprovalReply,
@@ -296,9 +296,11 @@ class Process:
         """
         return self._loop.call(self._process.wait(timeout=timeout))
 
-    def communicate(self, *, max_output: int | None = None, timeout: float | None = None) -> Result:
+    def communicate(
+        self, *, max_output: int | None = None, overflow: Overflow | None = None, timeout: float | None = None
+    ) -> Result:
         """Take all output, and return it with the exit code. A timeout ends only the waiting."""
-        return self._loop.call(self._process.communicate(max_output=max_output, timeout=timeout))
+        return self._loop.call(self._process.communicate(max_output=max_output, overflow=overflow, timeout=timeout))
 
     def discard(self) -> None:
         """Drop all output that was not taken, now and later, so that nobody has to take it."""
