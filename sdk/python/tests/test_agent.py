@@ -9,6 +9,7 @@ import pickle
 import ssl
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,61 @@ async def test_reader(agent: execagent.Agent) -> None:
     assert await out.read() == b"" and await process.stderr.read() == b"e"
     with pytest.raises(RuntimeError, match="readers"):
         await process.communicate()
+
+
+async def test_cancelled_reads(agent: execagent.Agent) -> None:
+    """A read that is cancelled loses nothing: the next one has what it took."""
+    taken = asyncio.Event()
+
+    async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readline()
+        if request.startswith(b"GET"):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        writer.write(b"first ")
+        await writer.drain()
+        await taken.wait()
+        writer.write(b"second")
+        writer.close()
+
+    async def interrupted(read: Callable[[], Awaitable[bytes]], waiting: Callable[[], bool]) -> None:
+        task = asyncio.ensure_future(read())
+        await until(waiting)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    process = await agent.spawn(["sh", "-c", "printf 'first '; read x; printf second"], stdin=True)
+    out = process.stdout
+    await interrupted(out.read, lambda: process.last_seq >= 1 and not out._queue._items)
+    await process.stdin.close()
+    assert await out.read() == b"first second"
+    listening = await asyncio.start_server(web, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    async with listening:
+        response = await agent.http.stream("GET", f"http://127.0.0.1:{port}/")
+        await interrupted(response.aread, lambda: response._seq > 0 and not response.unread)
+        socket = await agent.dial(f"tcp://127.0.0.1:{port}")
+        await socket.write("x\n")
+        await interrupted(socket.read, lambda: socket._consumed > 0)
+        taken.set()
+        assert await response.aread() == b"first second"
+        assert await socket.read(3) == b"fir" and await socket.read() == b"st second"
+        await socket.close()
+
+
+async def test_lines(agent: execagent.Agent) -> None:
+    """Lines come whole, wherever the pieces of the output end."""
+    process = await agent.spawn(["seq", "200000"])
+    process.stderr.close()
+    lines = [line async for line in process.stdout]
+    assert lines == [b"%d\n" % i for i in range(1, 200_001)]
+    process = await agent.spawn(["sh", "-c", "printf aXXbXXc; sleep 0.1; printf cXcXXd"])
+    out = process.stdout
+    assert [await out.read_until(b"XX") for _ in range(5)] == [b"aXX", b"bXX", b"ccXcXX", b"d", b""]
+    process = await agent.spawn(["printf", "12345X"])
+    out = process.stdout
+    assert [await out.read_until(b"X", 3) for _ in range(3)] == [b"123", b"45X", b""]
 
 
 async def test_token(tmp_path: Path) -> None:

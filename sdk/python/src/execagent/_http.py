@@ -89,6 +89,7 @@ class StreamedResponse:
         self._link = link
         self._id = number
         self._unread = bytearray()
+        self._taken = b""  # by a call that was cancelled
         self._end: BaseException | None = None
         self._changes = Changes()
         self._seq = 0
@@ -151,6 +152,9 @@ class StreamedResponse:
 
     async def _take(self) -> bytes:
         """Return all that has come; b"" at the end."""
+        if self._taken:
+            taken, self._taken = self._taken, b""
+            return taken
         while not self._unread:
             if isinstance(self._end, EndOfEvents):
                 return b""
@@ -166,19 +170,27 @@ class StreamedResponse:
             yield data
 
     async def aread(self, max_bytes: int | None = None) -> bytes:
-        """Return the rest of the content. More than ``max_bytes``, 64 MiB by default, is an OutputLimitError."""
+        """Return the rest of the content. More than ``max_bytes``, 64 MiB by default, is an OutputLimitError.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
         most = _MAX_CONTENT if max_bytes is None else max_bytes
         parts: list[bytes] = []
         size = 0
-        async for data in self.aiter_bytes():
-            size += len(data)
-            if size > most:
-                raise OutputLimitError(f"the answer has more than {most} bytes; see max_bytes and stream", most)
-            parts.append(data)
+        try:
+            while data := await self._take():
+                parts.append(data)
+                size += len(data)
+                if size > most:
+                    raise OutputLimitError(f"the answer has more than {most} bytes; see max_bytes and stream", most)
+        except BaseException:
+            self._taken = b"".join(parts)
+            raise
         return b"".join(parts)
 
     async def aclose(self) -> None:
         """Drop the rest of the content."""
+        self._taken = b""
         self._unread.clear()
         self.fail(ClosedError("the answer is closed"))
 

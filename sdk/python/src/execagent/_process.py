@@ -185,47 +185,58 @@ class OutputReader:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._queue: Queue[bytes] = Queue()
-        self._rest = b""
+        self._held = b""
+        self._at = 0  # bytes of held before it were read
         self._reading = asyncio.Lock()
 
     async def read(self, n: int = -1) -> bytes:
-        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end."""
+        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
         async with self._reading:
-            if n < 0:
-                parts = [self._rest]
-                self._rest = b""
+            if n >= 0:
+                if self._at == len(self._held):
+                    self._held, self._at = await self._more(), 0
+                return self._cut(n)
+            parts = [self._held[self._at :]]
+            self._held, self._at = b"", 0
+            try:
                 while data := await self._more():
                     parts.append(data)
-                return b"".join(parts)
-            if not self._rest:
-                self._rest = await self._more()
-            data, self._rest = self._rest[:n], self._rest[n:]
-            return data
+            except BaseException:
+                self._held = b"".join(parts)
+                raise
+            return b"".join(parts)
 
     async def read_until(self, mark: bytes, limit: int = 1 << 20) -> bytes:
         """Return all bytes up to and with a mark, or to the end. Of a longer text, the first limit bytes."""
         if not mark:
             raise ValueError("mark is empty")
         async with self._reading:
-            held = bytearray(self._rest)
-            self._rest = b""
-            looked = 0
-            while True:
-                at = held.find(mark, looked)
-                end = at + len(mark) if at >= 0 else len(held)
-                if at >= 0 or len(held) >= limit:
-                    end = min(end, limit)
-                    self._rest = bytes(held[end:])
-                    return bytes(held[:end])
-                looked = max(0, len(held) - len(mark) + 1)
-                try:
-                    data = await self._more()
-                except BaseException:
-                    self._rest = bytes(held)
-                    raise
-                if not data:
-                    return bytes(held)
-                held += data
+            found = self._held.find(mark, self._at, self._at + limit)
+            if found >= 0:
+                return self._cut(found + len(mark) - self._at)
+            held = bytearray(self._held[self._at :])
+            size, looked = limit, 0
+            try:
+                while len(held) < limit and (data := await self._more()):
+                    looked = max(0, len(held) - len(mark) + 1)
+                    held += data
+                    if (found := held.find(mark, looked, limit)) >= 0:
+                        size = found + len(mark)
+                        break
+            except BaseException:
+                size = 0
+                raise
+            finally:
+                self._held, self._at = bytes(held[size:]), 0
+            return bytes(held[:size])
+
+    def _cut(self, size: int) -> bytes:
+        """Take the next bytes that are held."""
+        begin, self._at = self._at, min(len(self._held), self._at + size)
+        return self._held[begin : self._at]
 
     async def readline(self) -> bytes:
         """Return a line with its end; b"" at the end. A line of more than 1 MiB comes in pieces."""
@@ -400,8 +411,8 @@ class Process:
     ) -> Result:
         """Take all output, and return it with the exit code.
 
-        A timeout ends only the waiting: the error has the output that was taken. ``max_output`` and ``overflow`` are as
-        for :meth:`Agent.run`, but nothing is killed.
+        A timeout ends only the waiting: the error has the output that was taken. If the call is cancelled, that output
+        is lost. ``max_output`` and ``overflow`` are as for :meth:`Agent.run`, but nothing is killed.
         """
         kept = Kept(max_output, overflow)
         async with within(timeout, lambda: self._late(timeout, kept)):

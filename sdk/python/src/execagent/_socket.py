@@ -64,6 +64,7 @@ class Socket:
         self._resuming = asyncio.Lock()
         self.address = address
         # What comes.
+        self._taken = b""  # by a call that was cancelled
         self._pieces: deque[bytes] = deque()
         self._received = 0
         self._consumed = 0  # bytes up to here were read
@@ -87,12 +88,22 @@ class Socket:
     # For users.
 
     async def read(self, n: int = -1) -> bytes:
-        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end."""
+        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
         if n < 0:
             parts: list[bytes] = []
-            while data := await self.read(_WINDOW):
-                parts.append(data)
+            try:
+                while data := await self.read(_WINDOW):
+                    parts.append(data)
+            except BaseException:
+                self._taken = b"".join(parts)
+                raise
             return b"".join(parts)
+        if self._taken:
+            data, self._taken = self._taken[:n], self._taken[n:]
+            return data
         while not self._pieces:
             if self._error is not None:
                 raise again(self._error)
