@@ -196,8 +196,11 @@ class Agent:
         return await self._core.info()
 
     async def status(self) -> str:
-        """Ask whether the agent is ready, for up to 10 s."""
-        answer = await self._core.probe(wire.ENVIRONMENT_STATUS, {}, 10.0)
+        """Ask whether the agent is ready, for up to 10 s: then it is ``ready``.
+
+        This never waits for a lost connection. While it is recovered, the error is a RecoveringError at once.
+        """
+        answer = await self._core.ask_now(wire.ENVIRONMENT_STATUS, {}, 10.0)
         return Record(wire.ENVIRONMENT_STATUS, answer).text("status")
 
     async def request(self, method: str, params: Mapping[str, object]) -> Any:

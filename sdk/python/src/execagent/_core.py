@@ -268,8 +268,10 @@ class Core:
         for socket in list(self.sockets.values()):
             socket.lost(why)
 
-    async def connected(self, *, patient: bool = False) -> Link:
-        """Return the link, and wait for it while the client recovers. With patient, also in a block of fail_fast."""
+    async def connected(self, *, wait: bool | None = None) -> Link:
+        """Return the link, and wait for it while the client recovers; by default not in a block of fail_fast."""
+        if wait is None:
+            wait = not _fail_fast.get()
         if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError(
                 "this client belongs to another event loop: make a client in each loop, or use execagent.sync"
@@ -280,7 +282,7 @@ class Core:
                 return self._link
             if self.failure is not None:
                 raise again(self.failure)
-            if _fail_fast.get() and not patient:
+            if not wait:
                 raise RecoveringError("the client recovers a lost connection")
             await self.changes.wait()
 
@@ -491,6 +493,12 @@ class Core:
                     if self.failure is not None:
                         raise
 
+    async def ask_now(self, method: str, params: Mapping[str, object], limit: float) -> Any:
+        """Make a request once, over the connection that there is now. Its failure says nothing about the connection."""
+        async with within(limit, lambda: unanswered(method, limit)):
+            link = await self.connected(wait=False)
+            return await link.called(method, params)
+
     async def finish(self, method: str, params: Mapping[str, object]) -> Any:
         """Make a request that ends something at the server, and that may be sent twice.
 
@@ -499,7 +507,7 @@ class Core:
         whole = self.config.recovery_timeout + CLEANUP
         async with within(whole, lambda: unanswered(method, whole)):
             while True:
-                link = await self.connected(patient=True)
+                link = await self.connected(wait=True)
                 try:
                     async with within(CLEANUP, lambda: unanswered(method, CLEANUP)):
                         return await link.called(method, params)

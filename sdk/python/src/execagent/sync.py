@@ -743,7 +743,7 @@ class Agent:
         return self._loop.call(self._agent.info())
 
     def status(self) -> str:
-        """Ask whether the agent is ready, for up to 10 s."""
+        """Ask whether the agent is ready, for up to 10 s. This never waits for a lost connection."""
         return self._loop.call(self._agent.status())
 
     def request(self, method: str, params: Mapping[str, object]) -> Any:
