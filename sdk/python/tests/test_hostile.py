@@ -19,7 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 import execagent
-from execagent import _core, _files, _transport
+from execagent import _core, _link, _transport
 
 from .conftest import ENOUGH, until
 
@@ -391,6 +391,89 @@ async def test_questions_without_bound() -> None:
     await nothing_left()
 
 
+async def test_agent_without_our_features() -> None:
+    """Where the agent lacks a feature, an error names its flag and nothing is sent, or the client does it."""
+    sent: list[str] = []
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        while True:
+            request = await c.request()
+            method, params = request["method"], request["params"]
+            sent.append(method)
+            match method:
+                case "process/start":
+                    assert not {"timeoutMs", "maxOutputBytes", "limits", "runAs"} & set(params)
+                    await c.send(id=request["id"], result={"processId": params["processId"], "sandboxType": "none"})
+                    chunk = base64.b64encode(b"0123456789").decode()
+                    await c.tell("process/output", processId=params["processId"], seq=1, stream="stdout", chunk=chunk)
+                case "process/terminate":
+                    await c.send(id=request["id"], result={"running": True})
+                    await c.tell("process/exited", processId=params["processId"], seq=2, exitCode=137)
+                    await c.tell("process/closed", processId=params["processId"], seq=3)
+                case "fs/getMetadata":
+                    assert "details" not in params
+                    known = {"isFile": True, "isDirectory": False, "isSymlink": False, "size": 1}
+                    await c.send(id=request["id"], result={**known, "createdAtMs": 0, "modifiedAtMs": 0})
+                case _:
+                    raise AssertionError(request)
+
+    async with server(script) as url, connect(url) as agent:
+        result = await asyncio.wait_for(agent.run(["x"], kill_after=0.1, max_output=5), ENOUGH)
+        assert (result.timed_out, result.exit_code, result.stdout, result.stdout_omitted) == (True, 137, b"01289", 5)
+        known = await agent.fs.stat("/f")
+        assert (known.is_file, known.type, known.mode, known.owner) == (True, None, None, None)
+        sent.clear()
+        wanting: list[tuple[Callable[[], Awaitable[Any]], str]] = [
+            (lambda: agent.spawn(["x"], max_output=5), "processMaxOutput"),
+            (lambda: agent.spawn(["x"], memory="1g"), "processLimits"),
+            (lambda: agent.run(["x"], pids=5), "processLimits"),
+            (lambda: agent.run(["x"], user="nobody"), "processRunAs"),
+            (lambda: agent.fs.write("/f", b"", mode=0o600), "fsWriteOptions"),
+            (lambda: agent.fs.write_text("/f", "", atomic=True), "fsWriteOptions"),
+            (lambda: agent.fs.stat("/f", follow=False), "fsMetadata"),
+            (lambda: agent.fs.stat_many(["/f"]), "fsMetadata"),
+            (lambda: agent.fs.list("/", follow=False), "fsReadDirectoryLstat"),
+            (lambda: agent.fs.realpath("/f", missing_ok=True), "fsCanonicalizeMissing"),
+            (lambda: agent.fs.search("/"), "fsSearch"),
+            (lambda: agent.ports(), "ports"),
+            (lambda: agent.watch_ports(), "ports"),
+        ]
+        for call, flag in wanting:
+            with pytest.raises(execagent.UnsupportedError, match=flag) as caught:
+                await call()
+            assert caught.value.flag == flag
+        assert sent == []
+    await nothing_left()
+
+
+PORT = {"port": 80, "address": "::"}
+PORTS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "early": ([{"opened": [], "closed": []}] * 17, "16 times before it answers"),
+    "many": ([{"opened": [{**PORT, "pid": i} for i in range(20_000)], "closed": []}], "more than 16384 ports"),
+    "no port": ([{"opened": [{**PORT, "port": 65536}], "closed": []}], "an integer from 0 to 65535"),
+    "no list": ([{"opened": {}, "closed": []}], "opened is {}, and not a list"),
+}
+
+
+@pytest.mark.parametrize("name", PORTS)
+async def test_ports(name: str) -> None:
+    messages, want = PORTS[name]
+
+    async def script(c: Conversation) -> None:
+        await c.answer("initialize", {"sessionId": "s", "environmentInfo": {**INFO, "capabilities": {"ports": True}}})
+        request = await c.request("port/watch")
+        for message in messages:
+            await c.tell("port/changed", watchId=request["params"]["watchId"], **message)
+        await c.send(id=request["id"], result={"ports": []})
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.AgentError, match=want):
+            watch = await agent.watch_ports()
+            await asyncio.wait_for(watch.next(), ENOUGH)
+    await nothing_left()
+
+
 async def test_blocked_callbacks() -> None:
     """A function that answers a question may block for ever. Others have threads, too."""
     block = threading.Event()
@@ -482,7 +565,7 @@ async def test_memory_is_bounded() -> None:
 async def test_ends_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends something waits neither for a server that does not answer nor for a connection."""
     monkeypatch.setattr(_core, "CLEANUP", 0.1)
-    monkeypatch.setattr(_files, "CLEANUP", 0.1)
+    monkeypatch.setattr(_link, "CLEANUP", 0.1)
     cut = asyncio.Event()
 
     async def script(c: Conversation) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ._errors import (
+    About,
     AgentError,
     BusyError,
     ClosedError,
@@ -141,6 +142,7 @@ class Core:
             "session/taken": self._taken,
             "http/request/bodyDelta": self._body,
             "fs/changed": self._changed,
+            "port/changed": self._changed,
             "socket/data": self._socket_data,
         }
 
@@ -177,7 +179,7 @@ class Core:
     async def _initialize(self, link: Link, resume: str | None) -> None:
         """Do the handshake on a link, for a session to resume, or for a new one."""
         config, first = self.config, not self.session_id
-        params: InitializeParams = {"clientName": config.client_name, "resumeSessionId": resume}
+        params: InitializeParams = {"clientName": config.client_name, "resumeSessionId": resume, "errorData": True}
         if config.callbacks.on_approval is not None:
             params["subcommandApprovals"] = True
         if config.refusals:
@@ -435,7 +437,12 @@ class Core:
     # Requests.
 
     async def request(
-        self, method: str, params: Mapping[str, object], *, filename: str | None = None, safe: bool = False
+        self,
+        method: str,
+        params: Mapping[str, object],
+        *,
+        filename: About = None,
+        safe: bool = False,
     ) -> Any:
         """Make a request as the contract says: only of a server that knows it, and again after a lost connection only
         where it is safe."""
@@ -446,7 +453,7 @@ class Core:
             return await self.replay(method, params, filename=filename)
         return await self.call(method, params, filename=filename)
 
-    async def call(self, method: str, params: Mapping[str, object], *, filename: str | None = None) -> Any:
+    async def call(self, method: str, params: Mapping[str, object], *, filename: About = None) -> Any:
         """Make a request once. While the client recovers, it waits.
 
         A request that was under way when the connection was lost is not repeated: its error says ``sent``.
@@ -459,7 +466,7 @@ class Core:
                 if error.sent or self.failure is not None:
                     raise
 
-    async def replay(self, method: str, params: Mapping[str, object], *, filename: str | None = None) -> Any:
+    async def replay(self, method: str, params: Mapping[str, object], *, filename: About = None) -> Any:
         """Make a request that may be sent twice: it changes nothing, or the server recognizes it."""
         while True:
             link = await self.connected()
@@ -515,10 +522,13 @@ class Core:
                     if self.failure is not None:
                         raise
 
+    async def supports(self, flag: str) -> bool:
+        """Report whether the server advertises a feature."""
+        return flag in (await self.info()).capabilities
+
     async def require(self, feature: str, flag: str) -> None:
         """Raise an UnsupportedError if the server does not advertise a feature."""
-        info = await self.info()
-        if flag not in info.capabilities:
+        if not await self.supports(flag):
             raise UnsupportedError(feature, flag)
 
     # What comes.

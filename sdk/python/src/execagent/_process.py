@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator
-from types import TracebackType
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
+from ._bounds import Size, held_by, read_size
 from ._errors import (
     AgentError,
     ClosedError,
@@ -68,13 +70,15 @@ class Started(NamedTuple):
     """The server's answer to a start.
 
     ``sandbox_layers`` are the names of what confines the process. ``network`` is ``advisory`` if nothing prevents it
-    from bypassing its proxy. ``approval`` is ``pending`` if the client is asked first whether it may run.
+    from bypassing its proxy. ``approval`` is ``pending`` if the client is asked first whether it may run. ``limits``
+    says what holds each limit: ``cgroup``, a control group of the process, or ``rlimit``, a limit of each process.
     """
 
     sandbox_type: str = ""
     sandbox_layers: tuple[str, ...] = ()
     network: str = ""
     approval: str = ""
+    limits: Mapping[str, str] = MappingProxyType({})
 
 
 def started_of(r: Record) -> Started:
@@ -84,6 +88,7 @@ def started_of(r: Record) -> Started:
         tuple(r.texts_or("sandboxLayers") or ()),
         r.text_or("network"),
         r.text_or("approval"),
+        held_by(r.record_or("limits")),
     )
 
 
@@ -95,19 +100,31 @@ def signal_of(exit_code: int) -> int | None:
 class Result(NamedTuple):
     """The output and the exit code of a command.
 
-    ``exit_code`` is 128+n after signal n. Of a terminal, all output is ``stdout``. ``stdout_truncated`` and
-    ``stderr_truncated`` say that only the beginning was kept, because of ``max_output``. ``timed_out`` says that the
-    command was killed because of ``kill_after``.
+    ``exit_code`` is 128+n after signal n. Of a terminal, all output is ``stdout``. ``stdout_omitted`` and
+    ``stderr_omitted`` are how many bytes were left out in the middle, because of ``max_output``. ``timed_out`` says
+    that the time of ``kill_after`` was up before the command had exited, and ``out_of_memory`` that the kernel has
+    ended one of its processes because of ``memory``.
     """
 
     exit_code: int
     stdout: bytes
     stderr: bytes
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
+    stdout_omitted: int = 0
+    stderr_omitted: int = 0
     timed_out: bool = False
+    out_of_memory: bool = False
     sandbox_denied: bool = False
     refusals: Refusals | None = None
+
+    @property
+    def stdout_truncated(self) -> bool:
+        """Whether a part of the standard output was left out."""
+        return self.stdout_omitted > 0
+
+    @property
+    def stderr_truncated(self) -> bool:
+        """Whether a part of the standard error was left out."""
+        return self.stderr_omitted > 0
 
     @property
     def signal(self) -> int | None:
@@ -128,34 +145,63 @@ class Result(NamedTuple):
 Overflow = Literal["truncate", "error"]
 
 
+class _Held:
+    """The beginning and the end of a stream."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._room = head
+        self._most = tail
+        self._parts: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._size = 0  # of the tail
+        self.omitted = 0
+
+    def add(self, data: bytes, omitted: int) -> bool:
+        """Take the next bytes, before which some were left out. Report whether there is room for all."""
+        self.omitted += omitted
+        if self._room:
+            self._parts.append(data[: self._room])
+            data, self._room = data[self._room :], max(0, self._room - len(data))
+        if not data:
+            return True
+        self._tail.append(data)
+        self._size += len(data)
+        fits = self._size <= self._most
+        while self._size > self._most:
+            over, first = self._size - self._most, self._tail.popleft()
+            if over < len(first):
+                self._tail.appendleft(first[over:])
+            dropped = min(over, len(first))
+            self._size -= dropped
+            self.omitted += dropped
+        return fits
+
+    def joined(self) -> bytes:
+        return b"".join((*self._parts, *self._tail))
+
+
 class Kept:
     """Output that is kept, up to a number of bytes of each stream.
 
-    What happens beyond that is ``overflow``: ``truncate`` keeps the beginning, ``error`` is an OutputLimitError. The
-    default is ``truncate`` where a number is given, and ``error`` otherwise.
+    What happens beyond that is ``overflow``: ``truncate`` keeps the first half and the last half, ``error`` is an
+    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise.
     """
 
-    def __init__(self, max_output: int | None, overflow: Overflow | None) -> None:
-        if max_output is not None and max_output < 0:
-            raise ValueError(f"max_output is {max_output}, and must not be negative")
+    def __init__(self, max_output: Size | None, overflow: Overflow | None) -> None:
         if overflow not in (None, "truncate", "error"):
             raise ValueError(f"overflow is {shown(overflow)}, and must be 'truncate' or 'error'")
-        self._limit = _MAX_OUTPUT if max_output is None else max_output
-        self._strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
-        self._parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        self._sizes = {"stdout": 0, "stderr": 0}
+        self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
+        self.strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
+        head, tail = (most, 0) if self.strict else (most - most // 2, most // 2)
+        self._stdout, self._stderr = _Held(head, tail), _Held(head, tail)
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
-        name = "stderr" if event.stream == "stderr" else "stdout"
-        room = max(0, self._limit - self._sizes[name])
-        self._sizes[name] += len(event.data)
-        if room:
-            self._parts[name].append(event.data[:room])
-        if self._strict and self.truncated(name):
+        stream = self._stderr if event.stream == "stderr" else self._stdout
+        if not stream.add(event.data, event.omitted) and self.strict:
             raise OutputLimitError(
-                f"the command printed more than {self._limit} bytes to one stream; see max_output and overflow",
-                self._limit,
+                f"the command printed more than {self.limit} bytes to one stream; see max_output and overflow",
+                self.limit,
                 stdout=self.stdout,
                 stderr=self.stderr,
             )
@@ -163,16 +209,17 @@ class Kept:
     @property
     def stdout(self) -> bytes:
         """The standard output, and that of a terminal."""
-        return b"".join(self._parts["stdout"])
+        return self._stdout.joined()
 
     @property
     def stderr(self) -> bytes:
         """The standard error."""
-        return b"".join(self._parts["stderr"])
+        return self._stderr.joined()
 
-    def truncated(self, name: str) -> bool:
-        """Whether output of a stream was not kept."""
-        return self._sizes[name] > self._limit
+    @property
+    def omitted(self) -> tuple[int, int]:
+        """How many bytes of the two streams were left out."""
+        return self._stdout.omitted, self._stderr.omitted
 
 
 class OutputReader:
@@ -187,6 +234,8 @@ class OutputReader:
         self._queue: Queue[bytes] = Queue()
         self._held = b""
         self._at = 0  # bytes of held before it were read
+        self.omitted = 0
+        """How many bytes were left out so far, because of ``max_output``."""
         self._reading = asyncio.Lock()
 
     async def read(self, n: int = -1) -> bytes:
@@ -261,9 +310,11 @@ class OutputReader:
         self._queue.discard(lambda _: True)
         self._queue.fail(ClosedError("the reader is closed"))
 
-    async def put(self, data: bytes) -> None:
+    async def put(self, event: Output) -> None:
         """Take output of the process."""
-        await self._queue.put(data, len(data))
+        self.omitted += event.omitted
+        if event.data:
+            await self._queue.put(event.data, len(event.data))
 
     def fail(self, end: BaseException) -> None:
         """Take the end of the output."""
@@ -320,8 +371,13 @@ class Process:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the process was killed because of ``kill_after``."""
+        """Whether the time of ``kill_after`` was up before the process had exited."""
         return self._killed or (self._exit is not None and self._exit.timed_out)
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of its processes because of ``memory``."""
+        return self._exit is not None and self._exit.out_of_memory
 
     @property
     def skipped(self) -> int:
@@ -358,7 +414,7 @@ class Process:
             while True:
                 event = await self._queue.take()
                 if isinstance(event, Output):
-                    await (stderr if event.stream == "stderr" else stdout).put(event.data)
+                    await (stderr if event.stream == "stderr" else stdout).put(event)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -407,7 +463,7 @@ class Process:
         return self._exit.exit_code
 
     async def communicate(
-        self, *, max_output: int | None = None, overflow: Overflow | None = None, timeout: float | None = None
+        self, *, max_output: Size | None = None, overflow: Overflow | None = None, timeout: float | None = None
     ) -> Result:
         """Take all output, and return it with the exit code.
 
@@ -435,9 +491,9 @@ class Process:
             code,
             kept.stdout,
             kept.stderr,
-            kept.truncated("stdout"),
-            kept.truncated("stderr"),
+            *kept.omitted,
             self.timed_out,
+            self.out_of_memory,
             last is not None and last.sandbox_denied,
             None if last is None else last.refusals,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
 import concurrent.futures
 import os
 import ssl
@@ -26,13 +27,13 @@ from ._agent import Agent as AsyncAgent
 from ._agent import Chunk, ProcessInfo, RunOptions, SessionInfo, SpawnOptions
 from ._agent import Observer as AsyncObserver
 from ._agent import Sessions as AsyncSessions
+from ._bounds import Size
 from ._connect import connect as async_connect
 from ._core import Session, State
-from ._errors import ClosedError
-from ._files import ChangeSet, DirEntry, PatchResult, Stat, Walk
+from ._errors import ClosedError, RpcError
+from ._files import DirEntry, PatchResult, Search, SearchOptions, Stat, Walk
 from ._files import File as AsyncFile
 from ._files import Files as AsyncFiles
-from ._files import Watch as AsyncWatch
 from ._http import EnvHeader, Headers, HeadersLike, Response
 from ._http import Http as AsyncHttp
 from ._http import StreamedResponse as AsyncStreamedResponse
@@ -55,6 +56,9 @@ from ._socket import Forward as AsyncForward
 from ._socket import Socket as AsyncSocket
 from ._stdin import Data
 from ._stdin import Stdin as AsyncStdin
+from ._watch import ChangeSet, PortChanges, Ports
+from ._watch import PortWatch as AsyncPortWatch
+from ._watch import Watch as AsyncWatch
 
 T = TypeVar("T")
 
@@ -67,6 +71,7 @@ __all__ = [
     "Http",
     "Observer",
     "OutputReader",
+    "PortWatch",
     "Process",
     "Sessions",
     "Socket",
@@ -221,6 +226,11 @@ class OutputReader:
         while line := self.readline():
             yield line
 
+    @property
+    def omitted(self) -> int:
+        """How many bytes were left out so far, because of ``max_output``."""
+        return self._reader.omitted
+
     def close(self) -> None:
         """Drop the output of this stream, now and later."""
         self._loop.soon(self._reader.close)
@@ -256,8 +266,13 @@ class Process:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the process was killed because of ``kill_after``."""
+        """Whether the time of ``kill_after`` was up before the process had exited."""
         return self._process.timed_out
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of its processes because of ``memory``."""
+        return self._process.out_of_memory
 
     @property
     def skipped(self) -> int:
@@ -297,7 +312,7 @@ class Process:
         return self._loop.call(self._process.wait(timeout=timeout))
 
     def communicate(
-        self, *, max_output: int | None = None, overflow: Overflow | None = None, timeout: float | None = None
+        self, *, max_output: Size | None = None, overflow: Overflow | None = None, timeout: float | None = None
     ) -> Result:
         """Take all output, and return it with the exit code. A timeout ends only the waiting."""
         return self._loop.call(self._process.communicate(max_output=max_output, overflow=overflow, timeout=timeout))
@@ -399,6 +414,33 @@ class Watch:
         self.close()
 
 
+class PortWatch:
+    """Tells which TCP ports open and close, see :class:`execagent.PortWatch`."""
+
+    def __init__(self, loop: _Loop, watch: AsyncPortWatch) -> None:
+        self._loop = loop
+        self._watch = watch
+
+    def next(self) -> PortChanges:
+        """Wait for changes, and take all that have come."""
+        return self._loop.call(self._watch.next())
+
+    def __iter__(self) -> Iterator[PortChanges]:
+        return _Iterator(self._loop, aiter(self._watch))
+
+    def close(self) -> None:
+        """End the watch."""
+        self._loop.call(self._watch.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Files:
     """The file system of the agent, see :class:`execagent.Files`."""
 
@@ -418,25 +460,53 @@ class Files:
         """Return the content of a file as text."""
         return self._loop.call(self._files.read_text(path, encoding=encoding, max_bytes=max_bytes))
 
-    def write(self, path: RemotePath, data: Data) -> None:
-        """Create or replace a file."""
-        self._loop.call(self._files.write(path, data))
+    def write(
+        self,
+        path: RemotePath,
+        data: Data,
+        *,
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
+        """Create or replace a file, see :meth:`execagent.Files.write`."""
+        writing = self._files.write(path, data, mode=mode, parents=parents, exclusive=exclusive, atomic=atomic)
+        self._loop.call(writing)
 
-    def write_text(self, path: RemotePath, text: str, *, encoding: str = "utf-8") -> None:
+    def write_text(
+        self,
+        path: RemotePath,
+        text: str,
+        *,
+        encoding: str = "utf-8",
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
         """Create or replace a file with a text."""
-        self._loop.call(self._files.write_text(path, text, encoding=encoding))
+        self.write(path, text.encode(encoding), mode=mode, parents=parents, exclusive=exclusive, atomic=atomic)
 
-    def stat(self, path: RemotePath) -> Stat:
-        """Describe a path; of a link, what it leads to."""
-        return self._loop.call(self._files.stat(path))
+    def stat(self, path: RemotePath, *, follow: bool = True) -> Stat:
+        """Describe a path; without ``follow``, a link itself."""
+        return self._loop.call(self._files.stat(path, follow=follow))
+
+    def stat_many(self, paths: Sequence[RemotePath], *, follow: bool = True) -> builtins.list[Stat | RpcError]:
+        """Describe many paths with few requests: what :meth:`stat` returns or raises for each, in their order."""
+        return self._loop.call(self._files.stat_many(paths, follow=follow))
 
     def exists(self, path: RemotePath) -> bool:
         """Report whether a path exists."""
         return self._loop.call(self._files.exists(path))
 
-    def list(self, path: RemotePath) -> list[DirEntry]:
-        """List a directory, sorted by name."""
-        return self._loop.call(self._files.list(path))
+    def list(self, path: RemotePath, *, follow: bool = True) -> builtins.list[DirEntry]:
+        """List a directory, sorted by name; without ``follow``, all names with links, described themselves."""
+        return self._loop.call(self._files.list(path, follow=follow))
+
+    def search(self, path: RemotePath, pattern: str | None = None, **options: Unpack[SearchOptions]) -> Search:
+        """Find names, or with a pattern lines of files, see :meth:`execagent.Files.search`."""
+        return self._loop.call(self._files.search(path, pattern, **options))
 
     def walk(
         self,
@@ -460,9 +530,9 @@ class Files:
             )
         )
 
-    def realpath(self, path: RemotePath) -> str:
-        """Resolve all links of a path that exists."""
-        return self._loop.call(self._files.realpath(path))
+    def realpath(self, path: RemotePath, *, missing_ok: bool = False) -> str:
+        """Resolve all links of a path that exists; with ``missing_ok``, names at its end may be missing."""
+        return self._loop.call(self._files.realpath(path, missing_ok=missing_ok))
 
     def mkdir(self, path: RemotePath, *, parents: bool = True) -> None:
         """Make a directory."""
@@ -773,6 +843,14 @@ class Agent:
     def plan(self, sandbox: Sandbox, *, cwd: RemotePath | None = None) -> Plan:
         """Return what a sandbox means on this agent, for many commands."""
         return self._loop.call(self._agent.plan(sandbox, cwd=cwd))
+
+    def ports(self, *, sandbox: Plan | None = None) -> Ports:
+        """List the TCP ports that listen on the agent's side."""
+        return self._loop.call(self._agent.ports(sandbox=sandbox))
+
+    def watch_ports(self, *, sandbox: Plan | None = None) -> PortWatch:
+        """Watch the ports that :meth:`ports` lists."""
+        return PortWatch(self._loop, self._loop.call(self._agent.watch_ports(sandbox=sandbox)))
 
     def dial(self, to: str | int, *, sandbox: Plan | None = None) -> Socket:
         """Connect to a port of the agent's machine, tcp://HOST:PORT or unix:///PATH, as the agent sees it."""
