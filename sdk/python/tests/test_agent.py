@@ -122,6 +122,15 @@ async def test_output_limit(agent: execagent.Agent, monkeypatch: pytest.MonkeyPa
     assert len((await agent.run(["head", "-c", "300000", "/dev/zero"], max_output=300_000)).stdout) == 300_000
 
 
+async def test_kill_while_output_waits(agent: execagent.Agent) -> None:
+    """A process is killed although nobody takes its output, which stops the connection."""
+    process = await agent.spawn(["yes"])
+    await until(lambda: process._queue._full(1 << 16))
+    await process.kill()
+    result = await process.communicate(max_output=10)
+    assert (result.exit_code, result.stdout) == (137, b"y\n" * 5)
+
+
 async def _all_exited(agent: execagent.Agent) -> bool:
     return all(process.closed for process in await agent.processes())
 

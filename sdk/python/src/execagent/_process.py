@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._link import Link
 
 _MAX_IDLE = 3  # how often in a row process/read may return nothing new although a later event was announced
+_STRETCH = 16  # how much more output than usual may wait of a process that is killed
 _KILLED_WITHIN = 5.0  # how long the end of a block waits for the exit of a process that it has killed
 _MAX_OUTPUT = 64 << 20  # bytes of each stream that are kept by default
 _IDLE_WAIT = 1000  # how long the server then waits for something new, in milliseconds
@@ -512,9 +513,11 @@ class Process:
     async def kill(self) -> None:
         """Kill the process and its group. A process that has exited is no error.
 
-        If the answer does not come within 10 s, for example because output waits that nobody takes, the error is a
-        TimeoutError. A lost connection is recovered first.
+        If the answer does not come within 10 s, for example because output of another process waits that nobody takes,
+        the error is a TimeoutError. A lost connection is recovered first.
         """
+        # Output that was sent before comes before the answer, and perhaps nobody takes it.
+        self._queue.stretch(_STRETCH)
         params: TerminateParams = {"processId": self.id}
         await self.core.finish(PROCESS_TERMINATE, params)
 

@@ -57,13 +57,19 @@ class Queue(Generic[T]):
     def __init__(self) -> None:
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
+        self._times = 1  # its size, in usual sizes
         self._end: BaseException | None = None
         self._drop: Callable[[T], bool] | None = None
         self._changes = Changes()
 
     def _full(self, size: int, times: int = 1) -> bool:
-        count = len(self._items)
+        count, times = len(self._items), times * self._times
         return count > 0 and (count >= times * MAX_ITEMS or self._bytes + size > times * MAX_BYTES)
+
+    def stretch(self, times: int) -> None:
+        """Let the queue hold so many times what it usually holds."""
+        self._times = times
+        self._changes.notify()
 
     @property
     def overfull(self) -> bool:
