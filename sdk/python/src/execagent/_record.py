@@ -84,10 +84,9 @@ def fast_output(message: bytes) -> tuple[str, int, str, bytes] | None:
     head = _OUTPUT.match(message)
     if head is None or not message.endswith(b'"}}'):
         return None
-    chunk = message[head.end() : -3]
     try:
         # Characters outside of the alphabet, such as a quote, are an error in the strict mode.
-        data = binascii.a2b_base64(chunk, strict_mode=True)
+        data = binascii.a2b_base64(memoryview(message)[head.end() : -3], strict_mode=True)
         return head[1].decode(), int(head[2]), head[3].decode(), data
     except ValueError:
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import select
@@ -34,6 +35,7 @@ _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
 _MAX_FRAGMENTS = 4096
 _silent = logging.getLogger("execagent.websockets")
 _silent.setLevel(logging.WARNING)
+_PIPE = 1 << 20  # bytes that a pipe holds, so that a message comes in few pieces
 _FRAGMENT = 8 << 20  # characters; the reference accepts no frame above 16 MiB
 
 
@@ -397,6 +399,8 @@ class Command(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._pid = self._transport.get_pid()
+        with contextlib.suppress(OSError, AttributeError):  # not every system has it, or allows so much
+            fcntl.fcntl(self._transport_of(1).get_extra_info("pipe"), fcntl.F_SETPIPE_SZ, _PIPE)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
