@@ -574,7 +574,7 @@ class Sessions:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def list(self) -> list[SessionInfo]:
+    async def list(self) -> builtins.list[SessionInfo]:
         """List the sessions, oldest first."""
         r = Record(wire.SESSION_LIST, await self._core.request(wire.SESSION_LIST, {}))
         return [_session(each) for each in r.records("sessions")]

@@ -759,7 +759,7 @@ class Sessions:
         self._loop = loop
         self._sessions = sessions
 
-    def list(self) -> list[SessionInfo]:
+    def list(self) -> builtins.list[SessionInfo]:
         """List the sessions, oldest first."""
         return self._loop.call(self._sessions.list())
 
