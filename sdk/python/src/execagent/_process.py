@@ -233,7 +233,7 @@ class OutputReader:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._queue: Queue[bytes] = Queue()
-        self._held = b""
+        self._held: bytes = b""
         self._at = 0  # bytes of held before it were read
         self.omitted = 0
         """How many bytes were left out so far, because of ``max_output``."""

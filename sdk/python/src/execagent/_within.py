@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from ._errors import AgentError, TimeoutError
 
@@ -14,10 +14,11 @@ CLEANUP = 10.0
 
 
 @contextlib.asynccontextmanager
-async def within(limit: float | None, late: Callable[[], Exception]) -> AsyncIterator[None]:
+async def within(limit: float | None, late: Callable[[], Exception]) -> AsyncGenerator[None]:
     """Bound the waiting in a block, in seconds; None: do not. If it takes longer, raise what late returns."""
+    time = asyncio.timeout(limit)
     try:
-        async with asyncio.timeout(limit) as time:
+        async with time:
             yield
     except builtins.TimeoutError as error:
         if isinstance(error, AgentError) or not time.expired():
