@@ -192,14 +192,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("to", ["file", "directory", "nothing"])
+@pytest.mark.parametrize("to", ["outside/kept", "outside/new"])
 def test_target_is_a_link(kind: str, to: str, tmp_path: Path) -> None:
     """A link that an earlier copy may have made at the target is replaced, and never followed."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("old")
     target = tmp_path / "target"
-    target.symlink_to({"file": outside / "kept", "directory": outside, "nothing": outside / "new"}[to])
+    target.symlink_to(to)
     receiver = receive(stream(*KINDS[kind]), target)
     assert [path.name for path in outside.iterdir()] == ["kept"] and (outside / "kept").read_text() == "old"
     match kind:
@@ -213,15 +213,24 @@ def test_target_is_a_link(kind: str, to: str, tmp_path: Path) -> None:
             assert target.is_symlink() and len(receiver.omitted) == 1
 
 
-def test_target_behind_a_link(tmp_path: Path) -> None:
-    """Only who writes a slash means the directory behind a link."""
-    real, link = tmp_path / "real", tmp_path / "link"
-    real.mkdir()
-    link.symlink_to(real)
-    receive(stream(entry(b"0", b"t", b"x")), f"{link}/")
-    assert (real / "t").read_text() == "x" and link.is_symlink()
-    with pytest.raises(NotADirectoryError, match="write a slash"):
-        receive(stream(entry(b"0", b"t", b"x")), link, many=True)
+@pytest.mark.parametrize("to", ["directory", "/dev/null", "target", "file", "nothing"])
+@pytest.mark.parametrize("end", ["", "/", "/.", "//", "/./"])
+@pytest.mark.parametrize("many", [False, True])
+def test_target_is_refused(to: str, end: str, many: bool, tmp_path: Path) -> None:
+    """A link to anything else is refused, and so is every link where a directory is meant."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").write_text("old")
+    target = tmp_path / "target"
+    target.symlink_to(to)
+    before = snapshot(tmp_path)
+    if to in ("file", "nothing") and not end and not many:
+        end = "/"
+    with pytest.raises(NotADirectoryError) as caught:
+        receive(stream(entry(b"0", b"t", b"x")), f"{target}{end}", many=many)
+    assert caught.value.strerror == "is a link, which no copy follows: name what it leads to, or remove it"
+    assert caught.value.filename == str(target) and snapshot(tmp_path) == before
+    receive(stream(entry(b"0", b"t", b"x")), f"{tmp_path}/directory{end}", many=many)
+    assert (tmp_path / "directory" / "t").read_text() == "x"
 
 
 @pytest.mark.parametrize("name", [b".", b"./", b"./."])

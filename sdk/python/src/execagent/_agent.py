@@ -559,9 +559,9 @@ class Agent:
     ) -> None:
         """Copy files and directories from the agent, as ``agent cp`` does.
 
-        Nothing is written outside of ``target``, or through a link in it. A link at ``target`` itself is replaced; with
-        a slash behind it, ``target`` is the directory that the link leads to. With ``follow``, what a named link leads
-        to is copied.
+        Nothing is written outside of ``target``, or through a link in it. A link at ``target`` itself is not followed:
+        one to a file or to nothing is replaced, any other refused, and every one if ``target`` ends in a slash. With
+        ``follow``, what a named link leads to is copied.
         """
         from ._copy import download
 

@@ -674,7 +674,7 @@ class Receiver(_Omits):
             raise ProtocolError(f"the stream has more than {_MAX_ENTRIES} entries")
         parts, inside = self._split(entry.name)
         if entry.kind != b"5" and not parts:
-            raise ProtocolError(f"the stream has the source {shown(entry.name)}, and it is no directory")
+            raise ProtocolError(f"the stream has the source {shown(entry.name)}, which is no directory")
         names = self._place(parts, inside)
         regular = entry.kind in (b"0", b"7")
         made: _NewFile | None = None
@@ -938,32 +938,50 @@ def _is_link(name: bytes, folder: int) -> bool:
 def _aim(target: str, many: bool) -> tuple[int, str, bytes | None, bool]:
     """Find the place for a copy: into a directory, otherwise to the path itself.
 
-    A link at the path is replaced, and never followed, because an earlier copy may have made it. Only a slash at the
-    end means the directory that a link leads to, as for the kernel.
+    A link at the path is never followed, because an earlier copy may have made it. One to a file or to nothing is
+    replaced. Any other link is refused, because it may be one that the host needs, as /bin is. So is every link where a
+    directory is meant.
 
     The result is an open directory, its path, the name that replaces the first name of each entry, and whether only a
     directory may be made there.
     """
     if not target:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
-    into = target.endswith("/") or contents(target)
+    bare = _bare(target)
+    ends = bare != target  # in a slash, or in /.
     try:
-        info = os.stat(target) if into else os.lstat(target)
+        info = os.lstat(bare)
     except FileNotFoundError:
         if many or contents(target):
             raise
-        clean = os.path.normpath(target)
-        if os.path.lexists(clean):
-            raise FileNotFoundError(errno.ENOENT, "is a link that leads nowhere", target) from None
-        return (*_beside(clean), target.endswith("/"))
+        return (*_beside(bare), ends)
+    if stat.S_ISLNK(info.st_mode):
+        if many or ends or not _replaceable(bare):
+            why = "is a link, which no copy follows: name what it leads to, or remove it"
+            raise NotADirectoryError(errno.ENOTDIR, why, bare)
+        return (*_beside(bare), False)
     if stat.S_ISDIR(info.st_mode):
-        return _folder(target, 0 if into else os.O_NOFOLLOW), target, None, False
-    if many and stat.S_ISLNK(info.st_mode):
-        why = "is a link, which is not followed: write a slash behind it"
-        raise NotADirectoryError(errno.ENOTDIR, why, target)
-    if many or target.endswith("/") or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        return _folder(bare, os.O_NOFOLLOW), bare, None, False
+    if many or ends or not stat.S_ISREG(info.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), target)
-    return (*_beside(os.path.normpath(target)), False)
+    return (*_beside(bare), False)
+
+
+def _bare(path: str) -> str:
+    """Return a path without the slashes and the /. at its end."""
+    while (cut := path.rstrip("/").removesuffix("/.") or "/") != path:
+        path = cut
+    return path
+
+
+def _replaceable(link: str) -> bool:
+    """Report whether a link leads to a file or to nothing."""
+    try:
+        return stat.S_ISREG(os.stat(link).st_mode)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _beside(path: str) -> tuple[int, str, bytes]:
