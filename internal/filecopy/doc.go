@@ -12,9 +12,10 @@
 // A [Sender] follows links only on the way to a source, even if files are replaced while it runs.
 //
 // Whatever the stream contains, a [Receiver] writes only inside its target, and writes only the
-// requested names. It opens one name after the other, from the target on, and follows no link below
-// the target. A file is written without a name or under a temporary name, and replaces the old file
-// in one step, unless it can only be written in place. Linux only.
+// requested names. A target that is a link is replaced or refused, and never followed, because an
+// earlier stream may have made it. The receiver opens one name after the other, from the target on,
+// and follows no link below the target. A file is written without a name or under a temporary name,
+// and replaces the old file in one step, unless it can only be written in place. Linux only.
 package filecopy
 
 import (

@@ -209,7 +209,7 @@ func TestHoles(t *testing.T) {
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	given := []string{"src/f new", "src/d/x x", "src/e/y y", "src/fl ->f", "src/dl ->d", "src/gone ->nowhere",
-		"dst/dir/old o", "dst/file old", "dst/todir ->dir", "dst/tofile ->file", "dst/nowhere ->missing", "dst/dir/sub/d/"}
+		"dst/dir/old o", "dst/file old", "dst/todir ->dir", "dst/tofile ->file", "dst/nowhere ->missing", "dst/tonull ->/dev/null", "dst/self ->self", "dst/tosub ->dir/sub", "dst/dir/sub/d/"}
 	for _, row := range rig.Rows(t, "testdata/targets.txt", "targets", 2) {
 		command, want := row[0], row[1]
 		t.Run(strings.ReplaceAll(command, "/", "|"), func(t *testing.T) {

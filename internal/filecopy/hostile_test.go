@@ -132,8 +132,8 @@ func TestHostile(t *testing.T) {
 		{"a hard link to itself", []entry{{name: "file", kind: hard, to: "file"}}, "", "file old"},
 		{"a hard link to the target", []entry{{name: "h", kind: hard, to: "."}}, "is a directory", ""},
 		{"writing by a hard link", []entry{{name: "h", kind: hard, to: "file"}, {name: "h", content: "x"}}, "", "file old"},
-		{"the target is a file", []entry{{name: ".", content: "x"}}, "is a directory", ""},
-		{"the target is a link", []entry{{name: "./", kind: link, to: "x"}}, "is a directory", ""},
+		{"the target is a file", []entry{{name: ".", content: "x"}}, "which is no directory", ""},
+		{"the target is a link", []entry{{name: "./", kind: link, to: "x"}}, "which is no directory", ""},
 		{"a link to nothing", []entry{{name: "l", kind: link, to: ""}}, "no such file", ""},
 		{"a link that is too long", []entry{{name: "l", kind: link, to: strings.Repeat("n", 5000)}}, "file name too long", ""},
 		{"set-ID", []entry{{name: "s", content: "x", mode: 0o6777}, {name: "g", kind: dir, mode: 0o2777}}, "", "s x"},
@@ -216,9 +216,46 @@ func TestNotAskedFor(t *testing.T) {
 		})
 	}
 	for sources, want := range map[string][]string{
-		"/w/a": {"a"}, "/w/a/": {"a"}, "/a b/c": {"a", "c"}, "/w/a/.": nil, "/": nil, "/a /b/.": nil, ". a": nil, "a/..": nil,
+		"/w/a": {"a"}, "/w/a/": {"a"}, "/a b/c": {"a", "c"}, "/w/a/.": {"."}, "/": {"."}, "/a /b/.": {"a", "."}, ". a": {".", "a"}, "a/..": {"."},
 	} {
 		rig.Same(t, "the names of "+sources, want, Names(strings.Fields(sources)))
+	}
+}
+
+// TestLinkAtTarget: a link that the agent has made in one copy is not followed by the next one,
+// whatever that brings, and the contents of a directory come in no other kind of file.
+func TestLinkAtTarget(t *testing.T) {
+	t.Parallel()
+	const dir, link, hard = tar.TypeDir, tar.TypeSymlink, tar.TypeLink
+	const refused, replaced, none = "no copy follows", "", "which is no directory"
+	for i, tt := range []struct {
+		source, leads, want, after string
+		entries                    []entry
+	}{
+		{"/w/r", "outside/kept", replaced, "new x", []entry{{name: "r", content: "x"}}},
+		{"/w/r", "outside/none", replaced, "new/ new/kept x", []entry{{name: "r", kind: dir}, {name: "r/kept", content: "x"}}},
+		{"/w/r", "outside/kept", "not a directory", "new ->../outside/kept", []entry{{name: "r/kept", content: "x"}}},
+		{"/w/r", "outside", refused, "new ->../outside", []entry{{name: "r", kind: dir}, {name: "r/kept", content: "x"}}},
+		{"/w/r/.", "outside", refused, "new ->../outside", []entry{{name: ".", kind: dir}, {name: "./kept", content: "x"}}},
+		{"/w/r/.", "outside/kept", replaced, "new/ new/kept x", []entry{{name: ".", kind: dir}, {name: "./kept", content: "x"}}},
+		{"/w/r/.", "", none, "", []entry{{name: ".", kind: link, to: "../outside"}, {name: "./kept", content: "x"}}},
+		{"/w/r/.", "", none, "", []entry{{name: "./.", content: "x"}}},
+		{"/w/r/.", "", none, "new/ new/f x", []entry{{name: ".", kind: dir}, {name: "./f", content: "x"}, {name: ".", kind: hard, to: "./f"}}},
+		{"/w/r/.", "", "nobody has asked for", "", []entry{{name: "r", kind: link, to: "../outside"}}},
+		{"/w/r/.", "", "is no file", "new/", []entry{{name: ".", kind: dir}, {name: "./f", kind: hard, to: "."}}},
+		{"/w/r", "", "holes in a form of other programs", "", []entry{{name: "r", size: "9"}}},
+	} {
+		root, target := site(t)
+		before := harvest(t, target)
+		if tt.leads != "" {
+			plant(t, target, "new ->../"+tt.leads)
+		}
+		stream := bytes.Replace(archive(t, true, tt.entries...), []byte(recordSize), []byte("GNU.sparse.abc"), 1)
+		err := receive(Receiver{Target: target + "/new", Names: Names([]string{tt.source})}, bytes.NewReader(stream))
+		rig.Says(t, err, tt.want, "transfer %d", i)
+		unharmed(t, root)
+		got := slices.DeleteFunc(harvest(t, target), func(line string) bool { return slices.Contains(before, line) })
+		rig.Is(t, strings.Join(got, " "), tt.after, "what transfer %d has made", i)
 	}
 }
 

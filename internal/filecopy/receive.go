@@ -13,8 +13,10 @@ import (
 	"hash"
 	"io"
 	"math"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +24,8 @@ import (
 // Receiver writes the files of a stream.
 type Receiver struct {
 	// Target is a native path. If it is a directory, the files go into it; otherwise the
-	// received entry gets its name, and its parent must exist.
+	// received entry gets its name, and its parent must exist. A link is never followed: one to a
+	// file or to nothing is replaced, any other refused, and every one if Target ends in a slash.
 	Target string
 	// Many says that the stream has several roots, or is plain: the target must be a
 	// directory.
@@ -234,14 +237,24 @@ func (in *incoming) entry(h *tar.Header) error {
 	}
 	directory := h.Typeflag == tar.TypeDir
 	file := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse || h.Typeflag == tar.TypeCont
+	if !directory && path.Clean(h.Name) == "." {
+		return fmt.Errorf("the stream has the source %s, which is no directory", Quote(h.Name))
+	}
+	if !in.plain && sparse(h) {
+		return about(in.to.path(names), errors.New("has holes in a form of other programs"))
+	}
 	switch {
 	case in.omits != nil && len(names) > len(in.omits) && slices.Equal(names[:len(in.omits)], in.omits):
 	case directory:
-		if err = in.tree.directory(names, with); err != nil {
+		if in.to.linked && len(names) == 1 {
+			err = in.to.unlink()
+		}
+		if err == nil {
+			err = in.tree.directory(names, with)
+		}
+		if err != nil {
 			in.omits = names
 		}
-	case len(names) == 0:
-		err = unix.EISDIR
 	case in.to.missing && len(names) == 1:
 		err = errors.New("there is no such directory")
 	case file:
@@ -257,6 +270,17 @@ func (in *incoming) entry(h *tar.Header) error {
 		return err
 	}
 	return in.content(names, h, nil)
+}
+
+// sparse reports whether a file has holes in a form of other programs. Its few bytes may stand for so
+// many zeros that their sum would take days.
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
 }
 
 func (in *incoming) again(names []string, first string) error {

@@ -99,16 +99,12 @@ func rootName(source string) string {
 	return filepath.Base(source)
 }
 
-// Names returns the names of the sources below the root of their stream; nil if a source means the
-// contents of a directory, whose names are not known in advance.
+// Names returns the names of the sources at the root of their stream. The name "." stands for the
+// contents of a directory.
 func Names(sources []string) []string {
-	var names []string
-	for _, source := range sources {
-		name := rootName(source)
-		if name == "." {
-			return nil
-		}
-		names = append(names, name)
+	names := make([]string, len(sources))
+	for i, source := range sources {
+		names[i] = rootName(source)
 	}
 	return names
 }

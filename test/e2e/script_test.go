@@ -64,7 +64,7 @@ func serveCommand(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := rig.Leash(exec.Command(filepath.Join(bin, "agent"), append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...))
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME")}
-	for _, name := range []string{"OPENAI_API_KEY", "SERVER_VARIABLE"} {
+	for _, name := range []string{"OPENAI_API_KEY", "SERVER_VARIABLE", "PWD"} {
 		if value := ts.Getenv(name); value != "" {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

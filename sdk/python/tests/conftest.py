@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,3 +100,11 @@ async def until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.005)
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so that has to be asked for."""
+    end = time.monotonic() + ENOUGH
+    while not await condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.05)

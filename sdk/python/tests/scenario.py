@@ -272,15 +272,27 @@ class Runner:
     async def _do_read_file(self, agent: execagent.Agent, path: str) -> Any:
         return await agent.fs.read(path)
 
-    async def _do_write_file(self, agent: execagent.Agent, path: str, data: Any) -> None:
-        await agent.fs.write(path, bytes_of(data))
+    async def _do_write_file(self, agent: execagent.Agent, path: str, data: Any, **options: Any) -> None:
+        await agent.fs.write(path, bytes_of(data), **options)
 
-    async def _do_list(self, agent: execagent.Agent, path: str) -> Any:
-        return [{"name": e.name, "isFile": e.is_file, "isDirectory": e.is_dir} for e in await agent.fs.list(path)]
+    async def _do_list(self, agent: execagent.Agent, path: str, follow: bool = True) -> Any:
+        return [_file(entry) for entry in await agent.fs.list(path, follow=follow)]
 
-    async def _do_stat(self, agent: execagent.Agent, path: str) -> Any:
-        s = await agent.fs.stat(path)
-        return {"isFile": s.is_file, "isDirectory": s.is_dir, "isSymlink": s.is_symlink, "size": s.size}
+    async def _do_stat(self, agent: execagent.Agent, path: str, follow: bool = True) -> Any:
+        return _file(await agent.fs.stat(path, follow=follow))
+
+    async def _do_stat_many(self, agent: execagent.Agent, paths: list[str], follow: bool = True) -> Any:
+        found = await agent.fs.stat_many(paths, follow=follow)
+        return [each if isinstance(each, execagent.RpcError) else _file(each) for each in found]
+
+    async def _do_search(self, agent: execagent.Agent, path: str, **options: Any) -> Any:
+        return await agent.fs.search(path, **options)
+
+    async def _do_ports(self, agent: execagent.Agent) -> Any:
+        return (await agent.ports()).ports
+
+    async def _do_watch_ports(self, agent: execagent.Agent) -> Any:
+        return await agent.watch_ports()
 
     async def _do_exists(self, agent: execagent.Agent, path: str) -> Any:
         return await agent.fs.exists(path)
@@ -299,8 +311,8 @@ class Runner:
     async def _do_copy(self, agent: execagent.Agent, from_: str, to: str) -> None:
         await agent.fs.copy(from_, to)
 
-    async def _do_realpath(self, agent: execagent.Agent, path: str) -> Any:
-        return await agent.fs.realpath(path)
+    async def _do_realpath(self, agent: execagent.Agent, path: str, missing_ok: bool = False) -> Any:
+        return await agent.fs.realpath(path, missing_ok=missing_ok)
 
     async def _do_walk(self, agent: execagent.Agent, path: str, max_depth: int = 64) -> Any:
         found = await agent.fs.walk(path, max_depth=max_depth)
@@ -398,7 +410,7 @@ class Runner:
 
     async def _on_wait(self, p: Process, timeout: int | None = None) -> Any:
         code = await p.wait(timeout=None if timeout is None else timeout / 1000)
-        return {"exitCode": code}
+        return {"exitCode": code, "timedOut": p.timed_out, "outOfMemory": p.out_of_memory}
 
     async def _on_output(self, p: Process) -> Any:
         if p._readers is not None:  # pyright: ignore[reportPrivateUsage]
@@ -420,7 +432,9 @@ class Runner:
     async def _on_write_at(self, f: execagent.File, offset: int, data: Any) -> None:
         await f.write_at(bytes_of(data), offset)
 
-    async def _on_next(self, w: execagent.Watch) -> Any:
+    async def _on_next(self, w: execagent.Watch | execagent.PortWatch) -> Any:
+        if isinstance(w, execagent.PortWatch):
+            return await w.next()
         changes: list[execagent.Change] = []
         overflow = False
         while True:
@@ -456,6 +470,13 @@ class Runner:
         finally:
             await sending
             writer.close()
+
+
+def _file(found: execagent.Stat | execagent.DirEntry) -> dict[str, Any]:
+    """Spell what is known of a file as the scenarios do."""
+    members = found._asdict()
+    more = {re.sub("_(.)", lambda m: m[1].upper(), name): value for name, value in members.items()}
+    return {**more, "isDirectory": found.is_dir}
 
 
 def _argument(name: str) -> str:

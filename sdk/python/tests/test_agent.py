@@ -6,18 +6,24 @@ import asyncio
 import errno
 import os
 import pickle
+import socket
 import ssl
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import execagent
-from execagent import Sandbox
+from execagent import Sandbox, _process
+from execagent._bounds import read_size
 
-from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until
+from .conftest import AGENT, ENOUGH, Server, start_agent, stop, until, until_async
+from .proxy import Proxy
+
+ENV = {**os.environ, "PYTHONPATH": str(Path(execagent.__file__).parent.parent)}
 
 
 async def test_await_and_close(server: Server) -> None:
@@ -90,14 +96,43 @@ async def test_cancel_kills(agent: execagent.Agent) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    async def ended() -> bool:
-        return all(p.exited for p in await agent.processes())
+    await until_async(lambda: _all_exited(agent))
 
-    for _ in range(100):
-        if await ended():
-            break
-        await asyncio.sleep(0.05)
-    assert await ended()
+
+async def test_output_limit(agent: execagent.Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output without a given bound has one, and then the error says what to do, and has the output."""
+    endless = ["sh", "-c", "echo first >&2; exec yes"]
+    with pytest.raises(execagent.OutputLimitError, match="see max_output and overflow") as caught:
+        await agent.run(endless, max_output=1000, overflow="error")
+    assert (caught.value.limit, caught.value.stdout[:4]) == (1000, b"y\ny\n") and len(caught.value.stdout) == 1000
+    # Also after the exit, as long as something has the output open. It holds nothing up.
+    late = ["sh", "-c", "{ sleep 0.3; head -c 3000000 /dev/zero; } & exit 0"]
+    with pytest.raises(execagent.OutputLimitError):
+        await agent.run(late, max_output=1000, overflow="error")
+    assert await agent.status() == "ready"
+    monkeypatch.setattr(_process, "_MAX_OUTPUT", 100_000)
+    with pytest.raises(execagent.OutputLimitError, match="more than 100000 bytes to one stream"):
+        await agent.run(endless)
+    process = await agent.spawn(endless)
+    with pytest.raises(execagent.OutputLimitError):
+        await process.communicate()
+    await process.kill()
+    await until_async(lambda: _all_exited(agent))
+    assert (await agent.run(["head", "-c", "300000", "/dev/zero"], max_output=200_000)).stdout_truncated
+    assert len((await agent.run(["head", "-c", "300000", "/dev/zero"], max_output=300_000)).stdout) == 300_000
+
+
+async def test_kill_while_output_waits(agent: execagent.Agent) -> None:
+    """A process is killed although nobody takes its output, which stops the connection."""
+    process = await agent.spawn(["yes"])
+    await until(lambda: process._queue._full(1 << 16))
+    await process.kill()
+    result = await process.communicate(max_output=10)
+    assert (result.exit_code, result.stdout) == (137, b"y\n" * 5)
+
+
+async def _all_exited(agent: execagent.Agent) -> bool:
+    return all(process.closed for process in await agent.processes())
 
 
 async def test_arguments(agent: execagent.Agent, tmp_path: Path) -> None:
@@ -109,6 +144,7 @@ async def test_arguments(agent: execagent.Agent, tmp_path: Path) -> None:
         (lambda: agent.run(["true"], env={"A=B": ""}), "name of a variable"),
         (lambda: agent.run(["true"], cwd="x"), "cwd 'x' is not absolute"),
         (lambda: agent.run(["true"], max_output=-1), "max_output is -1"),
+        (lambda: agent.run(["true"], overflow="drop"), "overflow is 'drop'"),  # type: ignore[arg-type]
         (lambda: agent.run(["true"], input="x", tty=True), "input needs a pipe"),
         (lambda: agent.spawn(["true"], tty=execagent.Tty(0, 1)), "rows and cols"),
         (lambda: agent.fs.open("/x", "a"), "mode is 'a'"),  # type: ignore[arg-type]
@@ -160,12 +196,183 @@ async def test_errors_are_of_the_system(agent: execagent.Agent, tmp_path: Path) 
     assert type(copy) is type(error) and copy.errno == error.errno and str(copy) == str(error)
     with pytest.raises(execagent.NotFoundError) as caught2:
         await agent.run(["no-such-program"])
-    assert caught2.value.filename == "no-such-program" and caught2.value.data == {"kind": "spawnNotFound"}
+    error = caught2.value
+    assert (error.filename, error.what, error.kind, error.errno) == ("no-such-program", "program", "spawnNotFound", 2)
+    with pytest.raises(execagent.NotFoundError) as caught3:
+        await agent.run(["true"], cwd=missing)
+    assert (caught3.value.filename, caught3.value.what) == (missing, "cwd")
     fifo = tmp_path.resolve() / "fifo"
     os.mkfifo(fifo)
     with pytest.raises(OSError):
         await asyncio.wait_for(agent.fs.read(fifo), ENOUGH)
     assert execagent.retryable(execagent.BusyError("x")) and not execagent.retryable(ValueError())
+
+
+async def test_time_is_up_without_a_client(server: Server) -> None:
+    """The agent ends a process whose time is up, with TERM first, whether or not its client is there."""
+    async with server.connect("unix", session="py-time") as first:
+        await first.spawn(["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"], id="job", kill_after=0.5)
+    async with server.connect("unix", session="py-time", existing=True) as second:
+        job = await second.attach("job")
+        result = await job.communicate()
+        assert (result.exit_code, result.timed_out, job.timed_out) == (9, True, True)
+        in_time = await second.run(["sh", "-c", "exit 3"], kill_after=600)
+        assert (in_time.exit_code, in_time.timed_out) == (3, False)
+        assert second.session is not None
+        await second.sessions.end(second.session_id)
+
+
+async def test_bounds_of_a_command(agent: execagent.Agent, tmp_path: Path) -> None:
+    here = tmp_path.resolve()
+    process = await agent.spawn(["head", "-c", "9000", "/dev/zero"], file_size="4k", max_output=1001)
+    assert process.started.limits == {"file_size": process.started.limits["file_size"]}
+    process.stderr.close()
+    assert len(await process.stdout.read()) == 1001 and process.stdout.omitted == 7999
+    result = await agent.shell("head -c 9000 /dev/zero >f 2>/dev/null; wc -c <f", cwd=here, file_size="4k")
+    assert result.text.strip() == "4096" and result.stdout_omitted == 0
+    result = await agent.run(["seq", "100000"], max_output="1k")
+    assert result.stdout.startswith(b"1\n2\n") and result.stdout.endswith(b"99999\n100000\n")
+    assert (len(result.stdout), result.stdout_omitted, result.stdout_truncated) == (1024, 587871, True)
+    events = [event async for event in await agent.spawn(["seq", "1000"], max_output=10)]
+    outputs = [(e.data, e.omitted) for e in events if isinstance(e, execagent.Output)]
+    assert outputs == [(b"1\n2\n3", 0), (b"1000\n", 3883)]
+    try:
+        result = await agent.run(["sh", "-c", "x=$(head -c 90000000 /dev/zero | tr '\\0' x)"], memory="16m", cpus=0.5)
+        assert result.out_of_memory or result.exit_code != 0
+    except execagent.RpcError as error:  # the host has no control groups for the agent
+        assert error.kind == "limitUnavailable" and "limits." in error.message
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"kill_after": 0}, "kill_after is 0"),
+        ({"memory": "much"}, "memory is 'much', and must be a number of bytes"),
+        ({"memory": 0}, "memory is 0, and must be 1 to"),
+        ({"memory": "9223372036854775807t"}, "must be 1 to"),
+        ({"memory": True}, "memory is True"),
+        ({"file_size": "1.5g"}, "file_size is '1.5g'"),
+        ({"file_size": "1b"}, "file_size is '1b'"),
+        ({"cpus": 0}, "cpus is 0, and must be 0.01 to 1000 processors"),
+        ({"cpus": float("nan")}, "cpus is nan"),
+        ({"pids": 0}, "pids is 0, and must be 1 to 4194304"),
+        ({"pids": 1.5}, "pids is 1.5"),
+        ({"user": ":g"}, "user is ':g', and must be NAME or NAME:GROUP"),
+        ({"user": "u:"}, "must be NAME"),
+        ({"user": "a:b:c"}, "must be NAME"),
+        ({"max_output": 0}, "max_output is 0, and must be 1 to 8388608"),
+        ({"max_output": "9m"}, "max_output is '9m'"),
+    ],
+)
+async def test_wrong_bounds(agent: execagent.Agent, options: dict[str, Any], want: str) -> None:
+    with pytest.raises(ValueError, match=want):
+        await agent.spawn(["true"], **options)
+
+
+@pytest.mark.parametrize("text", ["1048576", "1024k", "1024K", "1m", "1M", "1MiB", "1mb"])
+def test_sizes(text: str) -> None:
+    assert read_size(text, "x") == 1 << 20
+
+
+async def test_user(agent: execagent.Agent) -> None:
+    if os.geteuid() != 0:
+        with pytest.raises(execagent.RpcError) as caught:
+            await agent.run(["id"], user="4321:4321")
+        assert caught.value.kind == "userUnavailable"
+        return
+    result = await agent.run(["sh", "-c", "id -u; id -g"], user="4321:4322", cwd="/")
+    assert result.text == "4321\n4322\n"
+    with pytest.raises(execagent.RpcError) as caught:
+        await agent.run(["id"], user="no-such-user")
+    assert caught.value.kind == "userUnavailable"
+
+
+async def test_details_of_files(agent: execagent.Agent, tmp_path: Path) -> None:
+    here = tmp_path.resolve()
+    await agent.fs.write(here / "a" / "f", b"xyz", parents=True, mode=0o640)
+    (here / "link").symlink_to("a/f")
+    (here / "broken").symlink_to("nowhere")
+    os.mkfifo(here / "pipe")
+    known = await agent.fs.stat(here / "link")
+    assert (known.type, known.mode, known.uid, known.size) == ("file", 0o640, os.getuid(), 3)
+    assert known.is_symlink and known.link_target is None and known.owner is not None
+    link = await agent.fs.stat(here / "link", follow=False)
+    assert (link.type, link.link_target, link.is_file) == ("symlink", "a/f", False)
+    many = await agent.fs.stat_many([here / "link", here / "none", *[here / "a"] * 1200])
+    assert isinstance(many[0], execagent.Stat) and many[0] == known
+    missing = many[1]
+    assert isinstance(missing, execagent.NotFoundError) and missing.filename == str(here / "none")
+    assert len(many) == 1202 and isinstance(many[-1], execagent.Stat) and many[-1].type == "directory"
+    listed = {entry.name: entry for entry in await agent.fs.list(here, follow=False)}
+    assert {name: entry.type for name, entry in listed.items()} == {
+        "a": "directory", "broken": "symlink", "link": "symlink", "pipe": "fifo",
+    }  # fmt: skip
+    assert listed["link"].size == 3 and listed["pipe"].mode is not None and listed["a"].is_dir
+    assert [entry.name for entry in await agent.fs.list(here)] == ["a", "link", "pipe"]
+    assert await agent.fs.realpath(here / "broken" / "x", missing_ok=True) == str(here / "nowhere" / "x")
+    with pytest.raises(execagent.AlreadyExistsError):
+        await agent.fs.write_text(here / "a" / "f", "new", exclusive=True)
+    await agent.fs.write_text(here / "a" / "f", "new", atomic=True)
+    assert (here / "a" / "f").read_text() == "new" and (here / "a" / "f").stat().st_mode & 0o777 == 0o640
+    for mode in (0o1000, -1):
+        with pytest.raises(ValueError, match="mode is"):
+            await agent.fs.write(here / "g", b"", mode=mode)
+    with pytest.raises(ValueError, match="atomic: 33554433 bytes are more than 32 MiB"):
+        await agent.fs.write(here / "g", bytes((32 << 20) + 1), atomic=True)
+
+
+async def test_search(agent: execagent.Agent, tmp_path: Path) -> None:
+    here = tmp_path.resolve()
+    (here / "src").mkdir()
+    (here / "src" / "a.py").write_text("one\ntwo (2)\nthree\n")
+    (here / "src" / "b.txt").write_text("TWO\n")
+    (here / "out.py").write_bytes(b"\0two\n")
+    (here / ".hidden.py").write_text("two")
+    (here / ".gitignore").write_text("*.log\n")
+    (here / "x.log").write_text("two")
+
+    async def names(**options: Any) -> list[str]:
+        return [os.path.relpath(file.path, here) for file in (await agent.fs.search(here, **options)).files]
+
+    assert await names() == ["out.py", "src", "src/a.py", "src/b.txt"]
+    assert await names(globs="*.py") == ["out.py", "src/a.py"]
+    assert await names(globs=["*.py", "!src/"], hidden=True) == [".hidden.py", "out.py"]
+    assert await names(no_ignore=True, globs="*.log") == ["x.log"]
+    assert await names(kind="directory") == ["src"]
+    assert await names(max_depth=0) == ["out.py", "src"]
+    found = await agent.fs.search(here, "^T.o", ignore_case=True, before=1, after=1)
+    assert [os.path.basename(file.path) for file in found.files] == ["a.py", "b.txt"]
+    match = found.files[0].matches[0]
+    assert (match.line, match.column, match.length, match.text) == (2, 1, 3, "two (2)")
+    assert (match.before, match.after, match.cut) == (("one",), ("three",), False)
+    assert (found.binary_files, found.truncated, found.errors) == (1, None, ())
+    assert (await agent.fs.search(here / "src" / "a.py", "(2)", literal=True)).files[0].matches[0].column == 5
+    assert (await agent.fs.search(here, max_matches=1)).truncated == "matches"
+    with pytest.raises(execagent.RpcError, match="maxMatches"):
+        await agent.fs.search(here, max_matches=0)
+
+
+async def test_ports(server: Server) -> None:
+    """Ports that open and close are told, also over a lost connection."""
+    async with Proxy(server.ws) as proxy, execagent.connect(proxy.url) as agent, await agent.watch_ports() as watch:
+        first = await watch.next()  # the agent itself listens
+        assert first.opened and not first.closed
+
+        async def until_told(port: int, opened: bool) -> execagent.Port:
+            while True:
+                changes = await asyncio.wait_for(watch.next(), ENOUGH)
+                for each in changes.opened if opened else changes.closed:
+                    if each.port == port:
+                        return each
+
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            number = listening.getsockname()[1]
+            told = await until_told(number, True)
+            assert (told.address, told.uid, told.pid) == ("127.0.0.1", os.getuid(), os.getpid())
+            assert told in (await agent.ports()).ports
+            proxy.cut()
+        await until_told(number, False)
+        assert agent.generation >= 1
 
 
 async def test_sandbox(agent: execagent.Agent, tmp_path: Path) -> None:
@@ -319,6 +526,32 @@ async def test_command_refused(server: Server) -> None:
         assert caught.value.matched_rules
 
 
+def test_blocked_callback_at_the_end() -> None:
+    """A function that blocks for ever does not keep the event loop, or Python, from ending."""
+    script = f"""
+import asyncio, threading, execagent
+
+async def main():
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+    def on_approval(question):
+        loop.call_soon_threadsafe(asked.set)
+        threading.Event().wait()
+
+    rules = execagent.ExecApproval({{"r.rules": 'prefix_rule(pattern = ["echo"], decision = "prompt")'}})
+    way = execagent.connect(command=[{AGENT!r}, "--listen", "stdio"], on_approval=on_approval)
+    async with way as agent:
+        run = asyncio.create_task(agent.run(["echo"], exec_approval=rules))
+        await asked.wait()
+        run.cancel()
+
+asyncio.run(main())
+print("over")
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=ENV, capture_output=True, timeout=ENOUGH, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (b"over\n", b"", 0)
+
+
 async def test_http_stream(agent: execagent.Agent) -> None:
     async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -367,6 +600,61 @@ async def test_reader(agent: execagent.Agent) -> None:
     assert await out.read() == b"" and await process.stderr.read() == b"e"
     with pytest.raises(RuntimeError, match="readers"):
         await process.communicate()
+
+
+async def test_cancelled_reads(agent: execagent.Agent) -> None:
+    """A read that is cancelled loses nothing: the next one has what it took."""
+    taken = asyncio.Event()
+
+    async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readline()
+        if request.startswith(b"GET"):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        writer.write(b"first ")
+        await writer.drain()
+        await taken.wait()
+        writer.write(b"second")
+        writer.close()
+
+    async def interrupted(read: Callable[[], Awaitable[bytes]], waiting: Callable[[], bool]) -> None:
+        task = asyncio.ensure_future(read())
+        await until(waiting)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    process = await agent.spawn(["sh", "-c", "printf 'first '; read x; printf second"], stdin=True)
+    out = process.stdout
+    await interrupted(out.read, lambda: process.last_seq >= 1 and not out._queue._items)
+    await process.stdin.close()
+    assert await out.read() == b"first second"
+    listening = await asyncio.start_server(web, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    async with listening:
+        response = await agent.http.stream("GET", f"http://127.0.0.1:{port}/")
+        await interrupted(response.aread, lambda: response._seq > 0 and not response.unread)
+        dialled = await agent.dial(f"tcp://127.0.0.1:{port}")
+        await dialled.write("x\n")
+        await interrupted(dialled.read, lambda: dialled._consumed > 0)
+        taken.set()
+        assert await response.aread() == b"first second"
+        assert await dialled.read(3) == b"fir" and await dialled.read() == b"st second"
+        await dialled.close()
+
+
+async def test_lines(agent: execagent.Agent) -> None:
+    """Lines come whole, wherever the pieces of the output end."""
+    process = await agent.spawn(["seq", "200000"])
+    process.stderr.close()
+    lines = [line async for line in process.stdout]
+    assert lines == [b"%d\n" % i for i in range(1, 200_001)]
+    process = await agent.spawn(["sh", "-c", "printf aXXbXXc; sleep 0.1; printf cXcXXd"])
+    out = process.stdout
+    assert [await out.read_until(b"XX") for _ in range(5)] == [b"aXX", b"bXX", b"ccXcXX", b"d", b""]
+    process = await agent.spawn(["printf", "12345X"])
+    out = process.stdout
+    assert [await out.read_until(b"X", 3) for _ in range(3)] == [b"123", b"45X", b""]
 
 
 async def test_token(tmp_path: Path) -> None:
@@ -472,6 +760,14 @@ async def test_foreign_socket(tmp_path: Path) -> None:
         server.stdout.close()
         path.unlink()
         folder.rmdir()
+
+
+async def test_many_copies(agent: execagent.Agent, tmp_path: Path) -> None:
+    """Copies at the same time do not wait for each other's threads, while their output stops the connection."""
+    (tmp_path / "large").write_bytes(os.urandom(3 << 20))
+    copies = [agent.download(tmp_path.resolve() / "large", tmp_path / f"copy{i}") for i in range(12)]
+    await asyncio.wait_for(asyncio.gather(*copies), ENOUGH)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
 async def test_forward_unix(agent: execagent.Agent, tmp_path: Path) -> None:

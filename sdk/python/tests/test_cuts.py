@@ -171,6 +171,22 @@ async def test_fail_fast(server: Server) -> None:
         assert (await waiting).is_dir
 
 
+async def test_status_waits_for_nothing(server: Server) -> None:
+    async with Proxy(server.ws) as proxy, execagent.connect(proxy.url) as agent:
+        assert await agent.status() == "ready"
+        proxy.refusing = True
+        proxy.cut()
+        await until(lambda: agent.state is execagent.State.RECOVERING)
+        with pytest.raises(execagent.RecoveringError):
+            await agent.status()
+        proxy.refusing = False
+        await until(lambda: agent.state is execagent.State.CONNECTED)
+        assert await agent.status() == "ready"
+        await agent.close()
+        with pytest.raises(execagent.ClosedError):
+            await agent.status()
+
+
 async def test_cancel_during_recovery(server: Server) -> None:
     """A caller that gives up while there is no connection leaves nothing behind."""
     async with Proxy(server.ws) as proxy, execagent.connect(proxy.url) as agent:

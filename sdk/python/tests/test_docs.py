@@ -11,6 +11,7 @@ The info string of a block says how:
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -24,6 +25,7 @@ import pytest
 import execagent
 
 from .conftest import AGENT, ROOT, start_agent, stop
+from .reference import build
 
 PAGES = [ROOT / "docs/sdk/python.md", ROOT / "sdk" / "python" / "README.md"]
 SRC = Path(execagent.__file__).parent.parent
@@ -108,3 +110,13 @@ def test_block(block: Block, tmp_path: Path) -> None:
         stop(process)
     assert done.stderr == "" and done.returncode == 0, done.stderr
     assert done.stdout == (block.output or "")
+
+
+def test_reference(tmp_path: Path) -> None:
+    """Every name of the package is in the reference, which is written without a warning."""
+    build(tmp_path)
+    pages = {"execagent": tmp_path / "execagent.html", "execagent.sync": tmp_path / "execagent" / "sync.html"}
+    for module, page in pages.items():
+        text = page.read_text()
+        names: list[str] = importlib.import_module(module).__all__
+        assert [name for name in names if name != "__version__" and f'id="{name}"' not in text] == []

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import socket
 import sys
+import threading
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +19,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 import execagent
+from execagent import _core, _link, _transport
 
-from .conftest import ENOUGH
+from .conftest import ENOUGH, until
 
 Script = Callable[["Conversation"], Awaitable[None]]
 
@@ -386,6 +391,115 @@ async def test_questions_without_bound() -> None:
     await nothing_left()
 
 
+async def test_agent_without_our_features() -> None:
+    """Where the agent lacks a feature, an error names its flag and nothing is sent, or the client does it."""
+    sent: list[str] = []
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        while True:
+            request = await c.request()
+            method, params = request["method"], request["params"]
+            sent.append(method)
+            match method:
+                case "process/start":
+                    assert not {"timeoutMs", "maxOutputBytes", "limits", "runAs"} & set(params)
+                    await c.send(id=request["id"], result={"processId": params["processId"], "sandboxType": "none"})
+                    chunk = base64.b64encode(b"0123456789").decode()
+                    await c.tell("process/output", processId=params["processId"], seq=1, stream="stdout", chunk=chunk)
+                case "process/terminate":
+                    await c.send(id=request["id"], result={"running": True})
+                    await c.tell("process/exited", processId=params["processId"], seq=2, exitCode=137)
+                    await c.tell("process/closed", processId=params["processId"], seq=3)
+                case "fs/getMetadata":
+                    assert "details" not in params
+                    known = {"isFile": True, "isDirectory": False, "isSymlink": False, "size": 1}
+                    await c.send(id=request["id"], result={**known, "createdAtMs": 0, "modifiedAtMs": 0})
+                case _:
+                    raise AssertionError(request)
+
+    async with server(script) as url, connect(url) as agent:
+        result = await asyncio.wait_for(agent.run(["x"], kill_after=0.1, max_output=5), ENOUGH)
+        assert (result.timed_out, result.exit_code, result.stdout, result.stdout_omitted) == (True, 137, b"01289", 5)
+        known = await agent.fs.stat("/f")
+        assert (known.is_file, known.type, known.mode, known.owner) == (True, None, None, None)
+        sent.clear()
+        wanting: list[tuple[Callable[[], Awaitable[Any]], str]] = [
+            (lambda: agent.spawn(["x"], max_output=5), "processMaxOutput"),
+            (lambda: agent.spawn(["x"], memory="1g"), "processLimits"),
+            (lambda: agent.run(["x"], pids=5), "processLimits"),
+            (lambda: agent.run(["x"], user="nobody"), "processRunAs"),
+            (lambda: agent.fs.write("/f", b"", mode=0o600), "fsWriteOptions"),
+            (lambda: agent.fs.write_text("/f", "", atomic=True), "fsWriteOptions"),
+            (lambda: agent.fs.stat("/f", follow=False), "fsMetadata"),
+            (lambda: agent.fs.stat_many(["/f"]), "fsMetadata"),
+            (lambda: agent.fs.list("/", follow=False), "fsReadDirectoryLstat"),
+            (lambda: agent.fs.realpath("/f", missing_ok=True), "fsCanonicalizeMissing"),
+            (lambda: agent.fs.search("/"), "fsSearch"),
+            (lambda: agent.ports(), "ports"),
+            (lambda: agent.watch_ports(), "ports"),
+        ]
+        for call, flag in wanting:
+            with pytest.raises(execagent.UnsupportedError, match=flag) as caught:
+                await call()
+            assert caught.value.flag == flag
+        assert sent == []
+    await nothing_left()
+
+
+PORT = {"port": 80, "address": "::"}
+PORTS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "early": ([{"opened": [], "closed": []}] * 17, "16 times before it answers"),
+    "many": ([{"opened": [{**PORT, "pid": i} for i in range(20_000)], "closed": []}], "more than 16384 ports"),
+    "no port": ([{"opened": [{**PORT, "port": 65536}], "closed": []}], "an integer from 0 to 65535"),
+    "no list": ([{"opened": {}, "closed": []}], "opened is {}, and not a list"),
+}
+
+
+@pytest.mark.parametrize("name", PORTS)
+async def test_ports(name: str) -> None:
+    messages, want = PORTS[name]
+
+    async def script(c: Conversation) -> None:
+        await c.answer("initialize", {"sessionId": "s", "environmentInfo": {**INFO, "capabilities": {"ports": True}}})
+        request = await c.request("port/watch")
+        for message in messages:
+            await c.tell("port/changed", watchId=request["params"]["watchId"], **message)
+        await c.send(id=request["id"], result={"ports": []})
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.AgentError, match=want):
+            watch = await agent.watch_ports()
+            await asyncio.wait_for(watch.next(), ENOUGH)
+    await nothing_left()
+
+
+async def test_blocked_callbacks() -> None:
+    """A function that answers a question may block for ever. Others have threads, too."""
+    block = threading.Event()
+    answers: list[Any] = []
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        for number in range(60):
+            request = {"protocol": "http", "host": "blocked" if number < 50 else "free", "port": 1}
+            await c.send(id=number, method="network/policyRequest", params={"processId": "p", "request": request})
+        for _ in range(10):
+            answers.append(await c.reply())
+        await c.answer("environment/status", {"status": "ready"})
+
+    def on_network(question: execagent.NetworkQuestion) -> bool:
+        return question.host == "free" or block.wait()
+
+    try:
+        async with server(script, once=True) as url, connect(url, on_network=on_network) as agent:
+            assert await asyncio.wait_for(agent.status(), ENOUGH) == "ready"
+        assert [answer["result"] for answer in answers] == [{"decision": {"type": "allow"}}] * 10
+        await nothing_left()
+    finally:
+        block.set()
+
+
 async def test_answers_are_no_by_default() -> None:
     answers: list[Any] = []
 
@@ -446,6 +560,124 @@ async def test_memory_is_bounded() -> None:
         tracemalloc.stop()
         assert peak < 40 << 20
         process.close()
+
+
+async def test_ends_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends something waits neither for a server that does not answer nor for a connection."""
+    monkeypatch.setattr(_core, "CLEANUP", 0.1)
+    monkeypatch.setattr(_link, "CLEANUP", 0.1)
+    cut = asyncio.Event()
+
+    async def script(c: Conversation) -> None:
+        if cut.is_set():
+            await c.ws.wait_closed()
+        await c.handshake()
+        await c.start()
+        for _ in range(2):
+            await c.answer("fs/watch", {"path": "file:///w"})
+        for _ in range(2):
+            await c.answer("fs/open", {})
+        await cut.wait()
+        c.ws.transport.abort()
+
+    async with server(script) as url, execagent.connect(url) as agent:
+        process = await agent.spawn(["x"])
+        watches = [await agent.fs.watch("/w") for _ in range(2)]
+        files = [await agent.fs.open("/w/f") for _ in range(2)]
+        for call in (process.kill, watches[0].close, files[0].close):
+            with pytest.raises(execagent.TimeoutError, match="did not answer"):
+                await asyncio.wait_for(call(), ENOUGH)
+        cut.set()
+        await until(lambda: agent.state is execagent.State.RECOVERING)
+        with execagent.fail_fast():
+            for end in (watches[1].close, files[1].close):
+                await asyncio.wait_for(end(), ENOUGH)
+            # A process runs on, so killing it waits for the connection.
+            killing = asyncio.create_task(process.kill())
+            await asyncio.sleep(0.3)
+            assert not killing.done()
+        await agent.close()
+        with pytest.raises(execagent.DisconnectedError):
+            await asyncio.wait_for(killing, ENOUGH)
+    await nothing_left()
+
+
+@pytest.mark.parametrize("how", ["closed", "reset", "silent"])
+async def test_end_while_output_waits(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a connection is noticed although its reader waits for somebody who takes output."""
+    taken = asyncio.Event()
+    chunk = base64.b64encode(b"x" * 65536).decode()
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        for seq in range(1, 25):
+            await c.tell("process/output", processId=process_id, seq=seq, stream="stdout", chunk=chunk)
+        await c.request("fs/getMetadata")
+        if how == "closed":
+            c.ws.transport.write_eof()
+        elif how == "reset":
+            c.ws.transport.abort()
+        else:
+            monkeypatch.setattr(_transport, "_unheard", lambda sock: 1000.0)
+        await taken.wait()
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        process = await agent.spawn(["x"])
+        try:
+            with pytest.raises(execagent.DisconnectedError):
+                await asyncio.wait_for(agent.fs.stat("/"), ENOUGH)
+            with pytest.raises(execagent.DisconnectedError):
+                await asyncio.wait_for(process.wait(), ENOUGH)
+        finally:
+            taken.set()
+        # What has come is not lost.
+        count = 0
+        with pytest.raises(execagent.DisconnectedError):
+            while await process.next_event():
+                count += 1
+        assert count >= 16 and (how == "silent" or count == 24)
+    await nothing_left()
+
+
+def test_unheard() -> None:
+    """The kernel tells for how long the other end has not confirmed anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as here:
+        there, _ = listening.accept()
+        with there:
+            here.sendall(b"never read")
+            assert 0 <= _transport._unheard(here) < ENOUGH
+            assert not _transport._hung_up(here)
+            there.shutdown(socket.SHUT_WR)
+            end = time.monotonic() + ENOUGH
+            while not _transport._hung_up(here):
+                assert time.monotonic() < end
+
+
+async def test_unread_answer() -> None:
+    """An HTTP answer that nobody reads fails alone: the connection does not wait for its reader."""
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        ids: list[str] = []
+        for _ in range(2):
+            request = await c.answer("http/request", {"status": 200, "headers": [], "bodyBase64": ""})
+            ids.append(request["params"]["requestId"])
+        large, small = ids
+        piece = base64.b64encode(b"x" * (1 << 20)).decode()
+        await c.tell("http/request/bodyDelta", requestId=small, seq=1, deltaBase64="aGk=", done=False)
+        for seq in range(1, 40):
+            await c.tell("http/request/bodyDelta", requestId=large, seq=seq, deltaBase64=piece, done=False)
+        await c.tell("http/request/bodyDelta", requestId=small, seq=2, deltaBase64="IQ==", done=True)
+        await c.answer("environment/status", {"status": "ready"})
+
+    async with server(script) as url, connect(url) as agent:
+        large = await agent.http.stream("GET", "http://h/large")
+        small = await agent.http.stream("GET", "http://h/small")
+        assert await asyncio.wait_for(agent.status(), ENOUGH) == "ready"
+        assert await small.aread() == b"hi!"
+        with pytest.raises(execagent.OutputLimitError, match="read it, or close it"):
+            await large.aread()
+    await nothing_left()
 
 
 async def test_message_too_large() -> None:

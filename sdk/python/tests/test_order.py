@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import random
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import execagent
 from execagent._order import Closed, Event, Exited, Order, Output
-from execagent._record import Record, decode, output_of
+from execagent._process import Kept
+from execagent._record import Record, decode, fast_output
 
 
 def answer(events: list[Event], after: int, last: int) -> Record:
@@ -71,6 +73,28 @@ def test_model() -> None:
         assert not order.pending
 
 
+def test_kept_output() -> None:
+    """Of a stream the first half and the last half are kept, and what is left out is counted."""
+    random.seed(8)
+    for _ in range(2000):
+        limit, strict = random.randrange(0, 40), random.random() < 0.3
+        kept = Kept(limit, "error" if strict else None)
+        pieces = [os.urandom(random.randrange(0, 15)) for _ in range(random.randrange(0, 8))]
+        whole = b"".join(pieces)
+        by_agent = random.randrange(0, 3)
+        try:
+            for i, piece in enumerate(pieces):
+                kept.take(Output(i + 1, "stdout", piece, by_agent))
+        except execagent.OutputLimitError as error:
+            assert strict and len(whole) > limit and error.stdout == whole[:limit]
+            continue
+        half = limit - limit // 2
+        left_out = max(0, len(whole) - limit)
+        assert not (strict and left_out)
+        assert kept.stdout == (whole if not left_out else whole[:half] + whole[len(whole) - limit // 2 :])
+        assert kept.omitted == (left_out + by_agent * len(pieces), 0) and kept.stderr == b""
+
+
 def test_bounds() -> None:
     order = Order("p")
     for seq in range(2, 1000):
@@ -101,7 +125,7 @@ def test_fast_path(text: str) -> None:
     message = (
         '{"method":"process/output","params":{"processId":"p","seq":12,"stream":"stderr","chunk":"' + chunk + '"}}'
     ).encode()
-    assert output_of(message) == ("p", 12, "stderr", text.encode())
+    assert fast_output(message) == ("p", 12, "stderr", text.encode())
     params: dict[str, Any] = decode(message)["params"]
     assert params["chunk"] == chunk
     for broken in (
@@ -113,7 +137,7 @@ def test_fast_path(text: str) -> None:
         message.replace(b'"}}', b'","x":"AAAA"}}'),
         message.replace(b'"}}', b'A"}}'),
     ):
-        if output_of(broken) is not None:
-            assert output_of(broken) == output_of(message), broken
+        if fast_output(broken) is not None:
+            assert fast_output(broken) == fast_output(message), broken
     with pytest.raises(execagent.ProtocolError):
         Record("x", {"a": 1}).text("a")

@@ -15,7 +15,7 @@ import pytest
 import execagent
 from execagent import sync
 
-from .conftest import AGENT, Server
+from .conftest import AGENT, ENOUGH, Server
 
 SRC = Path(execagent.__file__).parent.parent
 
@@ -122,6 +122,64 @@ def test_callbacks_may_block(server: Server) -> None:
         assert agent.run(["echo", "good"], exec_approval=rules).text == "good\n"
         assert agent.run(["echo", "bad"], exec_approval=rules).exit_code == 126
     assert asked == ["echo good", "echo bad"]
+
+
+RULES = execagent.ExecApproval(
+    {"r.rules": 'prefix_rule(pattern = ["echo"], decision = "prompt")'}, unmatched="allow", report="all"
+)
+
+
+def test_callbacks_use_the_client(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """A callback in a thread may use and close the client, and one in the event loop gets an error."""
+    made: list[sync.Agent] = []
+
+    def on_approval(question: execagent.ApprovalQuestion) -> bool:
+        assert made[0].run(["printf", "%s", "inside"]).text == "inside"
+        if question.argv[-1] == "close":
+            made[0].close()
+        return True
+
+    def on_command_decision(decision: execagent.CommandDecision) -> None:
+        made[0].close()
+
+    with sync.connect(server.ws, on_approval=on_approval, on_command_decision=on_command_decision) as agent:
+        made.append(agent)
+        assert agent.run(["echo", "fine"], exec_approval=RULES).text == "fine\n"
+        assert "must not close its client" in caplog.text
+        with pytest.raises(execagent.ClosedError):
+            agent.run(["echo", "close"], exec_approval=RULES)
+    for thread in threading.enumerate():
+        if thread.name == "execagent":
+            thread.join(ENOUGH)
+            assert not thread.is_alive()
+
+
+def test_fork(tmp_path: Path) -> None:
+    """The copy of a process has no thread for the client: its calls fail, and it ends without closing anything."""
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(SRC)!r})
+from execagent.sync import connect
+with connect(command=[{AGENT!r}, "--listen", "stdio"]) as agent:
+    process = agent.spawn(["cat"], stdin=True)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            agent.run(["true"])
+        except RuntimeError as error:
+            print(error, flush=True)
+        agent.close()
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    process.stdin.write("goes on\\n")
+    process.stdin.close()
+    print(process.communicate().text, end="")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=ENOUGH, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[1:] == ["7", "goes on"] and "make a client here" in done.stdout
 
 
 @pytest.mark.parametrize("how", ["closed", "left open", "given up"])

@@ -7,7 +7,7 @@ import os
 import random
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ def send(*sources: str) -> bytes:
     return b"".join(parts)
 
 
-def receive(data: bytes, target: Path | str, *, many: bool = False, asked: list[str] | None = None) -> Receiver:
+def receive(data: bytes, target: Path | str, *, many: bool = False, asked: Sequence[str] = ("/t",)) -> Receiver:
     rest = [data]
 
     def read() -> bytes:
@@ -39,8 +39,7 @@ def receive(data: bytes, target: Path | str, *, many: bool = False, asked: list[
         part, rest[0] = rest[0][:size], rest[0][size:]
         return part
 
-    names = None if asked is None else names_of(asked)
-    receiver = Receiver(str(target), many=many, names=names)
+    receiver = Receiver(str(target), many=many, names=names_of(asked))
     try:
         receiver.receive(read)
     except OmittedError:
@@ -93,7 +92,7 @@ def test_round_trip(tmp_path: Path) -> None:
     # Once more, over itself, into a directory, and as contents.
     receive(data, tmp_path / "back", asked=["/x/tree"])
     assert (tmp_path / "back" / "tree" / "large").exists()
-    receive(send(str(tree) + "/."), tmp_path / "back")
+    receive(send(str(tree) + "/."), tmp_path / "back", asked=["/x/tree/."])
     assert not any(path.name.startswith(".agent-cp") for path in tmp_path.rglob("*"))
 
 
@@ -153,7 +152,7 @@ def test_hostile_names(entries: list[bytes], tmp_path: Path) -> None:
     target = tmp_path / "in"
     target.mkdir()
     with pytest.raises(execagent.ProtocolError):
-        receive(stream(*entries), target, asked=["/t"])
+        receive(stream(*entries), target)
     assert set(tmp_path.rglob("*")) <= {target, target / "t"}
 
 
@@ -182,6 +181,71 @@ def test_hostile_links(tmp_path: Path) -> None:
     assert len(receiver.omitted) == 5
     # Set-ID bits are never given.
     assert stat.S_IMODE((target / "t" / "good").stat().st_mode) == 0o777
+
+
+KINDS = {
+    "file": [entry(b"0", b"t", b"new")],
+    "link": [entry(b"2", b"t", link=b"elsewhere")],
+    "directory": [entry(b"5", b"t/"), entry(b"0", b"t/kept", b"new")],
+    "file in it": [entry(b"0", b"t/kept", b"new")],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to", ["outside/kept", "outside/new"])
+def test_target_is_a_link(kind: str, to: str, tmp_path: Path) -> None:
+    """A link that an earlier copy may have made at the target is replaced, and never followed."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("old")
+    target = tmp_path / "target"
+    target.symlink_to(to)
+    receiver = receive(stream(*KINDS[kind]), target)
+    assert [path.name for path in outside.iterdir()] == ["kept"] and (outside / "kept").read_text() == "old"
+    match kind:
+        case "file":
+            assert not target.is_symlink() and target.read_text() == "new"
+        case "link":
+            assert os.readlink(target) == "elsewhere"
+        case "directory":
+            assert not target.is_symlink() and (target / "kept").read_text() == "new"
+        case _:
+            assert target.is_symlink() and len(receiver.omitted) == 1
+
+
+@pytest.mark.parametrize("to", ["directory", "/dev/null", "target", "file", "nothing"])
+@pytest.mark.parametrize("end", ["", "/", "/.", "//", "/./"])
+@pytest.mark.parametrize("many", [False, True])
+def test_target_is_refused(to: str, end: str, many: bool, tmp_path: Path) -> None:
+    """A link to anything else is refused, and so is every link where a directory is meant."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").write_text("old")
+    target = tmp_path / "target"
+    target.symlink_to(to)
+    before = snapshot(tmp_path)
+    if to in ("file", "nothing") and not end and not many:
+        end = "/"
+    with pytest.raises(NotADirectoryError) as caught:
+        receive(stream(entry(b"0", b"t", b"x")), f"{target}{end}", many=many)
+    assert caught.value.strerror == "is a link, which no copy follows: name what it leads to, or remove it"
+    assert caught.value.filename == str(target) and snapshot(tmp_path) == before
+    receive(stream(entry(b"0", b"t", b"x")), f"{tmp_path}/directory{end}", many=many)
+    assert (tmp_path / "directory" / "t").read_text() == "x"
+
+
+@pytest.mark.parametrize("name", [b".", b"./", b"./."])
+@pytest.mark.parametrize("exists", [True, False])
+def test_source_is_a_directory(name: bytes, exists: bool, tmp_path: Path) -> None:
+    """A source of which only the contents are copied is a directory, whatever the stream says."""
+    target = tmp_path / "target"
+    if exists:
+        target.mkdir()
+    for hostile in (entry(b"0", name, b"x"), entry(b"2", name, link=b"/"), entry(b"1", name, link=b"./x")):
+        with pytest.raises(execagent.ProtocolError, match="no directory"):
+            receive(stream(hostile), target, asked=["/t/."])
+    with pytest.raises(execagent.ProtocolError, match="nobody has asked"):
+        receive(stream(entry(b"2", b"t", link=b"/")), target, asked=["/t/."])
+    assert not target.is_symlink() and list(tmp_path.rglob("*")) == ([target] if exists else [])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +283,7 @@ def test_cut_anywhere(tmp_path: Path) -> None:
         at = random.randrange(len(data))
         broken = data[:at] if number % 2 else data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
         try:
-            receive(broken, target, asked=["/t"])
+            receive(broken, target)
         except (execagent.ProtocolError, CutError):
             pass
         for path in target.rglob("*"):
@@ -243,4 +307,4 @@ def test_pieces(tmp_path: Path) -> None:
     ]
     for make in wrong:
         with pytest.raises((execagent.ProtocolError, CutError)):
-            receive(stream(entry(b"0", b"t", size=b"10"), make()), tmp_path, asked=["/t"])
+            receive(stream(entry(b"0", b"t", size=b"10"), make()), tmp_path)

@@ -99,13 +99,18 @@ test("no link is followed, neither a target nor below it", { timeout: 60_000 }, 
   assert.match((error as Error).message, /not everything was copied/);
   assert.deepEqual(readdirSync(join(top, "outside")), []);
 
-  // What the agent has made a link in one copy is replaced by the next one.
+  // What the agent has made a link in one copy is replaced by the next one, or refused.
   writeFileSync(join(top, "outside/f"), "old");
-  for (const leads of ["outside", "outside/f", "nowhere"]) {
+  for (const leads of ["outside", "target", "outside/f", "nowhere"]) {
     const to = join(top, "target");
     assert.equal(await download(t, to, Buffer.concat([begin, symlink("t", join(top, leads)), end(1)])), undefined);
     assert.equal(readlinkSync(to), join(top, leads));
-    for (const ending of ["/", "/.", "//"]) assert.match(String(await download(t, to + ending, Buffer.concat([begin, file("t", "x"), end(1)]))), /is a link, which no copy follows/);
+    for (const ending of ["/", "/.", "//"]) assert.match(String(await download(t, to + ending, Buffer.concat([begin, file("t", "x"), end(1)]))), /is a link, which no copy follows: name what it leads to, or remove it/);
+    if (leads === "outside" || leads === "target") {
+      assert.match(String(await download(t, to, Buffer.concat([begin, file("t", "x"), end(1)]))), /target is a link, which no copy follows/);
+      rmSync(to);
+      continue;
+    }
     assert.equal(await download(t, to, Buffer.concat([begin, file("t", "x", undefined, 0o4755), end(1)])), undefined);
     assert.equal(lstatSync(to).mode, 0o100755);
     rmSync(to);
@@ -127,9 +132,9 @@ test("the content of a directory is in a directory", { timeout: 60_000 }, async 
   const top = folder(t);
   writeFileSync(join(top, "x"), "old");
   for (const [name, parts, want] of [
-    ["a link as the directory", [symlink(".", join(top, "x")), end(1)], /a symlink as the directory/],
-    ["a file as the directory", [file("./", "x"), end(1)], /a file as the directory/],
-    ["one more name as the directory", [directory("."), file("./f", "x"), hardlink(".", "./f"), end(3)], /a hardlink as the directory/],
+    ["a link as the directory", [symlink(".", join(top, "x")), end(1)], /the source \., which is no directory/],
+    ["a file as the directory", [file("./", "x"), end(1)], /the source \.\/, which is no directory/],
+    ["one more name as the directory", [directory("."), file("./f", "x"), hardlink(".", "./f"), end(3)], /the source \., which is no directory/],
     ["a name beside the directory", [symlink("t", join(top, "x")), end(1)], /which nobody has asked for/],
     ["the directory as one more name", [directory("."), hardlink("./f", "."), end(2)], /new\/f: is one more name of what is no file/],
   ] as [string, Buffer[], RegExp][]) {

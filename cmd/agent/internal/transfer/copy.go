@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -73,7 +74,14 @@ func (c *Copy) stream() bool { return c.Target == archive && !c.Up || c.Sources[
 func (c *Copy) run(ctx context.Context) (err error) {
 	request := filecopy.Request{Plain: c.stream()}
 	if c.Up {
-		request.Receive, request.Many, request.Owners = at(c.Dir, c.Target), len(c.Sources) > 1, c.Owners
+		dir := c.Dir
+		if path.Clean(c.Target) == "." {
+			// The agent may know its directory by a link, which no copy follows.
+			if real, err := c.Client.FS(nil).Canonicalize(ctx, dir); err == nil {
+				dir = real
+			}
+		}
+		request.Receive, request.Many, request.Owners = at(dir, c.Target), len(c.Sources) > 1, c.Owners
 	} else {
 		request.Follow, request.Measure = c.Follow, c.bar != nil
 		for _, source := range c.Sources {

@@ -51,17 +51,18 @@ from ._errors import (
     retryable,
 )
 from ._files import (
-    Change,
-    ChangeSet,
     DirEntry,
     File,
     Files,
     PatchedFile,
     PatchResult,
+    Search,
+    SearchedFile,
+    SearchMatch,
+    SearchOptions,
     Stat,
     Walk,
     WalkEntry,
-    Watch,
 )
 from ._http import EnvHeader, Headers, Http, Response, StreamedResponse
 from ._info import Info, Shell
@@ -80,6 +81,7 @@ from ._sandbox import EnvPolicy, Plan, Sandbox
 from ._socket import Forward, Socket
 from ._stdin import Stdin
 from ._version import __version__
+from ._watch import Change, ChangeSet, Port, PortChanges, Ports, PortWatch, Watch
 
 __all__ = [
     "Agent",
@@ -129,6 +131,10 @@ __all__ = [
     "PatchedFile",
     "PermissionDeniedError",
     "Plan",
+    "Port",
+    "PortChanges",
+    "PortWatch",
+    "Ports",
     "Process",
     "ProcessInfo",
     "ProtocolError",
@@ -141,6 +147,10 @@ __all__ = [
     "RpcError",
     "RunOptions",
     "Sandbox",
+    "Search",
+    "SearchMatch",
+    "SearchOptions",
+    "SearchedFile",
     "Session",
     "SessionAttachedError",
     "SessionInfo",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 
 from . import _wire as wire
+from ._bounds import MAX_AGENT_OUTPUT, Size, limits_of, read_size, run_as
 from ._core import Core, Session, State
 from ._errors import (
     AgentError,
@@ -26,11 +27,12 @@ from ._files import Files
 from ._http import Http
 from ._info import Info
 from ._paths import RemotePath, native, uri_of
-from ._process import Kept, Process, Result, Signal, started_of
+from ._process import Kept, Overflow, Process, Result, Signal, started_of
 from ._record import Record
 from ._sandbox import EnvPolicy, Plan, Sandbox, make_plan
 from ._socket import Forward, Socket, address_of
 from ._stdin import Data, bytes_of
+from ._watch import Ports, PortWatch, ports_of
 
 _WATCH_WAIT = 300_000  # milliseconds that one request of an observer lets the server wait
 _WATCH_BYTES = 256 << 10
@@ -84,6 +86,12 @@ class SpawnOptions(TypedDict, total=False):
     env_policy: EnvPolicy | None
     stdin: bool
     kill_after: float | None
+    max_output: Size | None
+    memory: Size | None
+    cpus: float | None
+    pids: int | None
+    file_size: Size | None
+    user: str | None
     sandbox: Sandbox | Plan | None
     tty: Tty | bool
     id: str | None
@@ -101,8 +109,14 @@ class RunOptions(TypedDict, total=False):
     input: Data | None
     timeout: float | None
     kill_after: float | None
-    max_output: int | None
+    max_output: Size | None
+    overflow: Overflow | None
     check: bool
+    memory: Size | None
+    cpus: float | None
+    pids: int | None
+    file_size: Size | None
+    user: str | None
     sandbox: Sandbox | Plan | None
     tty: Tty | bool
     exec_approval: ExecApproval | None
@@ -137,12 +151,16 @@ class SessionInfo(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Output of a process of another session. ``at`` is when it was read, in seconds since 1970."""
+    """Output of a process of another session. ``at`` is when it was read, in seconds since 1970.
+
+    ``omitted`` is how many bytes of the stream were left out before ``data``, because of ``max_output``.
+    """
 
     seq: int
     stream: str
     data: bytes
     at: float | None
+    omitted: int = 0
 
 
 class Agent:
@@ -195,8 +213,11 @@ class Agent:
         return await self._core.info()
 
     async def status(self) -> str:
-        """Ask whether the agent is ready, for up to 10 s."""
-        answer = await self._core.probe(wire.ENVIRONMENT_STATUS, {}, 10.0)
+        """Ask whether the agent is ready, for up to 10 s: then it is ``ready``.
+
+        This never waits for a lost connection. While it is recovered, the error is a RecoveringError at once.
+        """
+        answer = await self._core.ask_now(wire.ENVIRONMENT_STATUS, {}, 10.0)
         return Record(wire.ENVIRONMENT_STATUS, answer).text("status")
 
     async def request(self, method: str, params: Mapping[str, object]) -> Any:
@@ -230,8 +251,14 @@ class Agent:
         input: Data | None = None,
         timeout: float | None = None,
         kill_after: float | None = None,
-        max_output: int | None = None,
+        max_output: Size | None = None,
+        overflow: Overflow | None = None,
         check: bool = False,
+        memory: Size | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        file_size: Size | None = None,
+        user: str | None = None,
         sandbox: Sandbox | Plan | None = None,
         tty: Tty | bool = False,
         exec_approval: ExecApproval | None = None,
@@ -241,24 +268,28 @@ class Agent:
         ``argv`` is the program, found in the PATH of the command, and its arguments. No shell reads it.
 
         ``timeout`` bounds the waiting: its error, a TimeoutError, has the output so far. ``kill_after`` bounds the
-        command: it is killed, and the result has ``timed_out``. If the waiting ends first, because of ``timeout`` or
-        because the task is cancelled, the command is killed, too, since nobody holds it.
+        command, as for :meth:`spawn`: the result has ``timed_out``. If the waiting ends first, because of ``timeout``
+        or because the task is cancelled, the command is killed, too, since nobody holds it.
 
-        ``max_output`` is how many bytes of each stream are kept: the beginning. The rest is read and dropped.
+        ``max_output`` is how many bytes of each stream are kept, 64 MiB by default. What happens beyond that is
+        ``overflow``: ``truncate`` keeps the first half and the last half, and the result counts what is left out
+        between. ``error`` kills the command and is an OutputLimitError. The default is ``truncate`` where
+        ``max_output`` is given, and ``error`` otherwise. Up to 8 MiB, an agent with ``processMaxOutput`` leaves it out.
+
+        ``memory``, ``cpus``, ``pids``, ``file_size`` and ``user`` are as for :meth:`spawn`.
         """
         command = _argv(argv)
         if input is not None and tty:
             raise ValueError("input needs a pipe, and not a terminal")
-        if max_output is not None and max_output < 0:
-            raise ValueError(f"max_output is {max_output}, and must not be negative")
         data = None if input is None else bytes_of(input)
         if data:
             await self._core.require("closing the standard input of a process", "processCloseStdin")
         feeding: asyncio.Task[None] | None = None
         process: Process | None = None
-        kept = Kept(max_output)
+        kept = Kept(max_output, overflow)
         try:
             async with asyncio.timeout(timeout):
+                by_agent = not kept.strict and 1 <= kept.limit <= MAX_AGENT_OUTPUT
                 process = await self.spawn(
                     command,
                     cwd=cwd,
@@ -266,6 +297,12 @@ class Agent:
                     env_policy=env_policy,
                     stdin=bool(data),
                     kill_after=kill_after,
+                    max_output=kept.limit if by_agent and await self._core.supports("processMaxOutput") else None,
+                    memory=memory,
+                    cpus=cpus,
+                    pids=pids,
+                    file_size=file_size,
+                    user=user,
                     sandbox=sandbox,
                     tty=tty,
                     exec_approval=exec_approval,
@@ -286,7 +323,7 @@ class Agent:
             process.abandon(late)
             raise late from None
         except BaseException:
-            if process is not None and not process.exit:
+            if process is not None and not process.ended:
                 process.abandon(ClosedError("the command was given up"))
             raise
         finally:
@@ -310,6 +347,12 @@ class Agent:
         env_policy: EnvPolicy | None = None,
         stdin: bool = False,
         kill_after: float | None = None,
+        max_output: Size | None = None,
+        memory: Size | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        file_size: Size | None = None,
+        user: str | None = None,
         sandbox: Sandbox | Plan | None = None,
         tty: Tty | bool = False,
         id: str | None = None,
@@ -323,10 +366,28 @@ class Agent:
         added to the variables that it inherits (``env_policy``). ``id`` names the process in its session. With
         ``builtin``, ``argv[0]`` is a tool that is part of the agent.
 
+        The agent holds these bounds, also without this client:
+
+        - ``kill_after``: for how many seconds the command may run. Then it gets SIGTERM, and 2 s later all that it has
+          started is killed. Where the agent cannot do that (``processTimeout``), this client kills the command
+        - ``max_output``: the most that comes of each stream, up to 8 MiB: the first half as it comes, and the last half
+          at the end (``processMaxOutput``)
+        - ``memory``, ``cpus``, ``pids``, ``file_size``: limits of the command with its children: of its memory, of the
+          processors that it uses, such as 1.5, of processes and threads, and of each file that it writes
+          (``processLimits``). What the agent's host cannot hold is refused, and nothing runs
+        - ``user``: who it runs as, ``NAME`` or ``NAME:GROUP``, each also as a number. The agent has to be root, and the
+          command is not confined (``processRunAs``)
+
+        Sizes are numbers of bytes, or texts such as ``64k``, ``512m`` and ``2g``.
+
         If the connection is lost before the answer comes, the error is a DisconnectedError. A process that was started
         like this is killed.
         """
         command = _argv(argv)
+        if kill_after is not None and kill_after <= 0:
+            raise ValueError(f"kill_after is {kill_after}, and must be positive")
+        limits = limits_of(memory, cpus, pids, file_size)
+        runs_as = None if user is None else run_as(user)
         core = self._core
         info = await core.info()
         if cwd is None:
@@ -371,12 +432,24 @@ class Agent:
         if builtin:
             await core.require("tools of its own", "processBuiltins")
             params["builtin"] = True
-        process = await self._start(params, command)
-        if kill_after is not None:
-            core.background(process.kill_later(kill_after))
+        if max_output is not None:
+            params["maxOutputBytes"] = read_size(max_output, "max_output", 1, MAX_AGENT_OUTPUT)
+            await core.require("bounds of the output of a command", "processMaxOutput")
+        if limits is not None:
+            await core.require("limits of one command", "processLimits")
+            params["limits"] = limits
+        if runs_as is not None:
+            await core.require("commands of another user", "processRunAs")
+            params["runAs"] = runs_as
+        late = kill_after
+        if kill_after is not None and "processTimeout" in info.capabilities:
+            params["timeoutMs"], late = max(1, round(kill_after * 1000)), None
+        process = await self._start(params, {"program": command[0], "cwd": at})
+        if late is not None:
+            core.background(process.kill_later(late))
         return process
 
-    async def _start(self, params: dict[str, object], command: list[str]) -> Process:
+    async def _start(self, params: dict[str, object], about: Mapping[str, str]) -> Process:
         core = self._core
         process_id = str(params["processId"])
         while True:
@@ -388,7 +461,7 @@ class Agent:
             core.processes[process_id] = process
             link.starts += 1
             try:
-                answer = await link.called(wire.PROCESS_START, params, command[0])
+                answer = await link.called(wire.PROCESS_START, params, about)
                 process.started = started_of(Record(wire.PROCESS_START, answer))
                 return process
             except DisconnectedError as error:
@@ -423,6 +496,22 @@ class Agent:
     async def plan(self, sandbox: Sandbox, *, cwd: RemotePath | None = None) -> Plan:
         """Return what a sandbox means on this agent, for many commands. Secrets that appear later are not hidden."""
         return await make_plan(self._core, sandbox, None if cwd is None else native(cwd, "cwd"))
+
+    # Ports.
+
+    async def ports(self, *, sandbox: Plan | None = None) -> Ports:
+        """List the TCP ports that listen on the agent's side; with a sandbox those that a command in it can connect to.
+
+        This needs an agent with ``ports``.
+        """
+        return ports_of(Record(wire.PORT_LIST, await self._core.request(wire.PORT_LIST, _confined(sandbox))))
+
+    async def watch_ports(self, *, sandbox: Plan | None = None) -> PortWatch:
+        """Watch the ports that :meth:`ports` lists. The watch first tells those that listen already."""
+        await self._core.require("watching ports", "ports")
+        watch = PortWatch(self._core, _confined(sandbox))
+        await watch.open()
+        return watch
 
     # Connections.
 
@@ -470,8 +559,9 @@ class Agent:
     ) -> None:
         """Copy files and directories from the agent, as ``agent cp`` does.
 
-        Nothing is written outside of ``target``, or through a link in it. With ``follow``, what a named link leads to
-        is copied.
+        Nothing is written outside of ``target``, or through a link in it. A link at ``target`` itself is not followed:
+        one to a file or to nothing is replaced, any other refused, and every one if ``target`` ends in a slash. With
+        ``follow``, what a named link leads to is copied.
         """
         from ._copy import download
 
@@ -484,7 +574,7 @@ class Sessions:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def list(self) -> list[SessionInfo]:
+    async def list(self) -> builtins.list[SessionInfo]:
         """List the sessions, oldest first."""
         r = Record(wire.SESSION_LIST, await self._core.request(wire.SESSION_LIST, {}))
         return [_session(each) for each in r.records("sessions")]
@@ -546,6 +636,7 @@ class Observer:
                     chunk.text("stream"),
                     chunk.data("chunk"),
                     None if at is None else at / 1000,
+                    chunk.integer_or("omitted") or 0,
                 )
             after = max(after, r.integer("nextSeq", 1) - 1)
             if not chunks and (r.flag("closed") or not wait):
@@ -581,7 +672,11 @@ class Observer:
         """Kill a process and the rest of its group, and report whether it had not exited."""
         await self._core.require("named sessions", "namedSessions")
         params: wire.TerminateParams = {"processId": process_id, "sessionId": self.session_id}
-        return Record(wire.PROCESS_TERMINATE, await self._core.request(wire.PROCESS_TERMINATE, params)).flag("running")
+        return Record(wire.PROCESS_TERMINATE, await self._core.finish(wire.PROCESS_TERMINATE, params)).flag("running")
+
+
+def _confined(sandbox: Plan | None) -> dict[str, object]:
+    return {} if sandbox is None else {"sandbox": sandbox.sandbox}
 
 
 def _argv(argv: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from ._paths import RemotePath, native
 from ._process import Process
 from ._sandbox import EnvPolicy
 from ._tar import CutError, OmittedError, Receiver, Sender, StoppedError, names_of
+from ._threads import in_thread
 
 if TYPE_CHECKING:
     from ._agent import Agent
@@ -127,7 +128,7 @@ class _Bridge:
 
 async def _in_thread(work: Callable[[], T], stop: Callable[[], None]) -> T:
     """Run blocking work in a thread. If the caller is cancelled, the work is told to stop, and is waited for."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
+    task = asyncio.ensure_future(in_thread(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

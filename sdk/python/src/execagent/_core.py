@@ -6,12 +6,14 @@ import asyncio
 import builtins
 import contextlib
 import enum
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ._errors import (
+    About,
     AgentError,
     BusyError,
     ClosedError,
@@ -38,6 +40,7 @@ from ._queue import Changes
 from ._record import Record
 from ._transport import Connection
 from ._wire import FLAG_OF, REPEAT_OF, InitializeParams
+from ._within import CLEANUP, unanswered, within
 
 if TYPE_CHECKING:
     from ._process import Process
@@ -46,7 +49,6 @@ _FIRST_ATTACHED = 0.002  # the first pause after the server said that the sessio
 _SETTLED = 1.0  # how long a connection must live to count as useful although nothing happened on it
 _CATCHERS = 32  # processes that are caught up at once
 _INFO_TIMEOUT = 30.0
-CLEANUP_TIMEOUT = 10.0
 
 _fail_fast: ContextVar[bool] = ContextVar("execagent_fail_fast", default=False)
 
@@ -125,6 +127,7 @@ class Core:
         self.processes: dict[str, Process] = {}
         self.carried: set[Carried] = set()
         self.sockets: dict[str, Any] = {}
+        self.bodies: weakref.WeakSet[Any] = weakref.WeakSet()
         self.changes = Changes()
         self._link: Link | None = None
         self._info: Info | None = None
@@ -134,11 +137,12 @@ class Core:
         self._closing: asyncio.Task[None] | None = None
         questions = Questions(config.callbacks)
         self.questions: Mapping[str, Any] = questions.handlers
-        self.notifications: dict[str, Callable[[Link, Record], Awaitable[None] | None]] = {
+        self.notifications: dict[str, Callable[[Link, Record], None]] = {
             **questions.notifications,
             "session/taken": self._taken,
             "http/request/bodyDelta": self._body,
             "fs/changed": self._changed,
+            "port/changed": self._changed,
             "socket/data": self._socket_data,
         }
 
@@ -175,7 +179,7 @@ class Core:
     async def _initialize(self, link: Link, resume: str | None) -> None:
         """Do the handshake on a link, for a session to resume, or for a new one."""
         config, first = self.config, not self.session_id
-        params: InitializeParams = {"clientName": config.client_name, "resumeSessionId": resume}
+        params: InitializeParams = {"clientName": config.client_name, "resumeSessionId": resume, "errorData": True}
         if config.callbacks.on_approval is not None:
             params["subcommandApprovals"] = True
         if config.refusals:
@@ -266,8 +270,10 @@ class Core:
         for socket in list(self.sockets.values()):
             socket.lost(why)
 
-    async def connected(self) -> Link:
-        """Return the link, and wait for it while the client recovers."""
+    async def connected(self, *, wait: bool | None = None) -> Link:
+        """Return the link, and wait for it while the client recovers; by default not in a block of fail_fast."""
+        if wait is None:
+            wait = not _fail_fast.get()
         if asyncio.get_running_loop() is not self.loop:
             raise RuntimeError(
                 "this client belongs to another event loop: make a client in each loop, or use execagent.sync"
@@ -278,13 +284,18 @@ class Core:
                 return self._link
             if self.failure is not None:
                 raise again(self.failure)
-            if _fail_fast.get():
+            if not wait:
                 raise RecoveringError("the client recovers a lost connection")
             await self.changes.wait()
 
+    @property
+    def link(self) -> Link | None:
+        """The link; None: the client is not connected."""
+        return self._link if self.state is State.CONNECTED else None
+
     def is_current(self, link: Link) -> bool:
         """Report whether a link is the one that the client uses."""
-        return self.state is State.CONNECTED and self._link is link
+        return self.link is link
 
     def background(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Run something that close waits for. After close it is not run."""
@@ -293,8 +304,14 @@ class Core:
             return False
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return True
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, AgentError):  # for an AgentError nobody waits
+            self.loop.call_exception_handler({"message": "a task of execagent has failed", "exception": error})
 
     def next_id(self) -> int:
         """Return a number that this client has not used before."""
@@ -420,7 +437,12 @@ class Core:
     # Requests.
 
     async def request(
-        self, method: str, params: Mapping[str, object], *, filename: str | None = None, safe: bool = False
+        self,
+        method: str,
+        params: Mapping[str, object],
+        *,
+        filename: About = None,
+        safe: bool = False,
     ) -> Any:
         """Make a request as the contract says: only of a server that knows it, and again after a lost connection only
         where it is safe."""
@@ -431,7 +453,7 @@ class Core:
             return await self.replay(method, params, filename=filename)
         return await self.call(method, params, filename=filename)
 
-    async def call(self, method: str, params: Mapping[str, object], *, filename: str | None = None) -> Any:
+    async def call(self, method: str, params: Mapping[str, object], *, filename: About = None) -> Any:
         """Make a request once. While the client recovers, it waits.
 
         A request that was under way when the connection was lost is not repeated: its error says ``sent``.
@@ -444,7 +466,7 @@ class Core:
                 if error.sent or self.failure is not None:
                     raise
 
-    async def replay(self, method: str, params: Mapping[str, object], *, filename: str | None = None) -> Any:
+    async def replay(self, method: str, params: Mapping[str, object], *, filename: About = None) -> Any:
         """Make a request that may be sent twice: it changes nothing, or the server recognizes it."""
         while True:
             link = await self.connected()
@@ -463,26 +485,50 @@ class Core:
     async def probe(self, method: str, params: Mapping[str, object], limit: float) -> Any:
         """Make a request that the server must answer in time. Otherwise the connection counts as lost."""
         link: Link | None = None
-        try:
-            async with asyncio.timeout(limit):
-                while True:
-                    link = await self.connected()
-                    try:
-                        return await link.called(method, params)
-                    except DisconnectedError:
-                        if self.failure is not None:
-                            raise
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
+
+        def late() -> TimeoutError:
             if link is not None:
                 link.abort()
-            raise TimeoutError(f"the agent did not answer {method} within {limit:g} s") from None
+            return unanswered(method, limit)
+
+        async with within(limit, late):
+            while True:
+                link = await self.connected()
+                try:
+                    return await link.called(method, params)
+                except DisconnectedError:
+                    if self.failure is not None:
+                        raise
+
+    async def ask_now(self, method: str, params: Mapping[str, object], limit: float) -> Any:
+        """Make a request once, over the connection that there is now. Its failure says nothing about the connection."""
+        async with within(limit, lambda: unanswered(method, limit)):
+            link = await self.connected(wait=False)
+            return await link.called(method, params)
+
+    async def finish(self, method: str, params: Mapping[str, object]) -> Any:
+        """Make a request that ends something at the server, and that may be sent twice.
+
+        It waits while the client recovers, and then 10 s for the answer.
+        """
+        whole = self.config.recovery_timeout + CLEANUP
+        async with within(whole, lambda: unanswered(method, whole)):
+            while True:
+                link = await self.connected(wait=True)
+                try:
+                    async with within(CLEANUP, lambda: unanswered(method, CLEANUP)):
+                        return await link.called(method, params)
+                except DisconnectedError:
+                    if self.failure is not None:
+                        raise
+
+    async def supports(self, flag: str) -> bool:
+        """Report whether the server advertises a feature."""
+        return flag in (await self.info()).capabilities
 
     async def require(self, feature: str, flag: str) -> None:
         """Raise an UnsupportedError if the server does not advertise a feature."""
-        info = await self.info()
-        if flag not in info.capabilities:
+        if not await self.supports(flag):
             raise UnsupportedError(feature, flag)
 
     # What comes.
@@ -490,7 +536,7 @@ class Core:
     async def deliver(self, link: Link, process_id: str, event: Event) -> None:
         """Give an event to its process, and drop the event of a process without a handle."""
         process = self.processes.get(process_id)
-        if process is not None and await process.accept(event):
+        if process is not None and await process.accept(event, link.gone):
             link.useful = True
 
     def _taken(self, link: Link, r: Record) -> None:
@@ -499,10 +545,10 @@ class Core:
         self._fail(taken)
         link.stop(taken)
 
-    async def _body(self, link: Link, r: Record) -> None:
+    def _body(self, link: Link, r: Record) -> None:
         body = link.bodies.get(r.text("requestId"))
         if body is not None:
-            await body.accept(r)
+            body.accept(r)
 
     def _changed(self, link: Link, r: Record) -> None:
         watch = link.watches.get(r.text("watchId"))

@@ -14,10 +14,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ._guards import is_list
+from ._guards import is_list, is_table
 
 if TYPE_CHECKING:
     from ._process import Result
+    from ._record import Record
 
 __all__ = [
     "AgentError",
@@ -207,11 +208,16 @@ class TimeoutError(AgentError, builtins.TimeoutError):
 
 
 class OutputLimitError(AgentError):
-    """A result is larger than the caller allows. ``limit`` is what the caller allows, in bytes."""
+    """A result is larger than the caller allows. ``limit`` is what the caller allows, in bytes.
 
-    def __init__(self, message: str, limit: int) -> None:
+    Of a command, ``stdout`` and ``stderr`` are the output that was read before.
+    """
+
+    def __init__(self, message: str, limit: int, *, stdout: bytes = b"", stderr: bytes = b"") -> None:
         super().__init__(message)
         self.limit = limit
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 class CommandError(AgentError):
@@ -251,7 +257,8 @@ class RpcError(AgentError):
     """The server refused a request.
 
     ``code`` and ``message`` are those of the answer, and ``data`` is more about the error, for programs. ``errno`` is
-    the number of the system's error, if there was one. ``filename`` is the path that the request was about.
+    the number of the system's error, if there was one. ``filename`` is what the request was about: a path, or a
+    program.
     """
 
     errno: int | None
@@ -278,6 +285,20 @@ class RpcError(AgentError):
         self.filename = filename
         if isinstance(self, OSError):
             self.strerror = os.strerror(errno) if errno is not None else message
+
+    @property
+    def kind(self) -> str | None:
+        """The server's word for the error, such as ``spawnNotFound`` or ``limitUnavailable``."""
+        return self._word("kind")
+
+    @property
+    def what(self) -> str | None:
+        """What the system's error is about: ``program``, ``cwd``, ``path`` or ``address``."""
+        return self._word("what")
+
+    def _word(self, name: str) -> str | None:
+        word = (self.data or {}).get(name)
+        return word if isinstance(word, str) else None
 
 
 class SystemCallError(RpcError, OSError):
@@ -334,14 +355,28 @@ _BY_ERRNO: dict[int, type[SystemCallError]] = {
     _errno.ECONNREFUSED: ConnectionRefusedError,
 }
 
+About = str | Mapping[str, str] | None
+"""What a request is about, for its errors: a path or a program, or several things by the server's word for them, first
+the one that is meant if the server has no word."""
+
 NOT_FOUND = -32004
 ATTACHED = -32010
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 
 
-def refusal(code: int, message: str, data: Mapping[str, Any] | None, filename: str | None = None) -> RpcError:
-    """Return the error for an answer that refuses a request. filename is the path of a request about a file."""
+def refusal_of(r: Record, filename: str | None) -> RpcError:
+    """Read the error of an answer that refuses a request."""
+    data = r.members.get("data")
+    return refusal(
+        r.integer("code", -(1 << 63), (1 << 63) - 1), r.text("message"), data if is_table(data) else None, filename
+    )
+
+
+def refusal(code: int, message: str, data: Mapping[str, Any] | None, filename: About = None) -> RpcError:
+    """Return the error for an answer that refuses a request."""
+    if isinstance(filename, Mapping):
+        filename = filename.get(str((data or {}).get("what")), next(iter(filename.values())))
     if len(message) > _MAX_MESSAGE:
         message, data = message[:_MAX_MESSAGE], None
     number = (data or {}).get("errno")

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import builtins
 import posixpath
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict
 
 from . import _wire as wire
 from ._errors import (
-    AgentError,
     ClosedError,
     DisconnectedError,
     NotFoundError,
     OutputLimitError,
     ProtocolError,
     RpcError,
-    again,
+    refusal_of,
     shown,
 )
-from ._paths import RemotePath, from_uri, native, uri
-from ._queue import Changes
+from ._paths import RemotePath, native, uri
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._watch import Watch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from ._sandbox import Plan
 
 _MAX_WHOLE = 32 << 20  # bytes of a file that passes as one message
+_MAX_MANY = 1024  # paths of a request
 _MAX_BLOCK = 1 << 20  # bytes of an open file that one request reads or writes
-_MAX_CHANGES = 4096  # of a watch that wait
-_MAX_CHANGE_BYTES = 1 << 20  # of their paths
 
 
 class Stat(NamedTuple):
-    """What is known of a path. All but ``is_symlink`` is about what a link leads to. Times are seconds since 1970."""
+    """What is known of a path. All but ``is_symlink`` is about what a link leads to, unless links are not followed.
+
+    Times are seconds since 1970. ``type`` is file, directory, symlink, fifo, socket, blockDevice or characterDevice.
+    ``mode`` has the permissions, the set-ID bits and the sticky bit. ``link_target`` is what a link leads to, if links
+    are not followed. From ``type`` on, what the agent does not tell is None.
+    """
 
     is_file: bool
     is_dir: bool
@@ -45,15 +49,49 @@ class Stat(NamedTuple):
     size: int
     modified: float
     created: float | None
+    type: str | None = None
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    owner: str | None = None
+    group: str | None = None
+    link_target: str | None = None
+
+
+def _stat_of(r: Record) -> Stat:
+    created = r.integer("createdAtMs", -(1 << 63), 1 << 63)
+    return Stat(
+        r.flag("isFile"),
+        r.flag("isDirectory"),
+        r.flag("isSymlink"),
+        r.integer("size"),
+        r.integer("modifiedAtMs", -(1 << 63), 1 << 63) / 1000,
+        created / 1000 if created else None,
+        r.text_or_none("type"),
+        r.integer_or("mode"),
+        r.integer_or("uid"),
+        r.integer_or("gid"),
+        r.text_or_none("owner"),
+        r.text_or_none("group"),
+        r.text_or_none("linkTarget"),
+    )
 
 
 class DirEntry(NamedTuple):
-    """A name in a directory. The flags are about what a link leads to."""
+    """A name in a directory. The flags are about what a link leads to, unless links are not followed.
+
+    ``type``, ``size``, ``modified`` and ``mode``, as in :class:`Stat`, are known if links are not followed. All but
+    ``type`` are None also where a sandbox denies the file.
+    """
 
     name: str
     path: str
     is_file: bool
     is_dir: bool
+    type: str | None = None
+    size: int | None = None
+    modified: float | None = None
+    mode: int | None = None
 
 
 class WalkEntry(NamedTuple):
@@ -72,19 +110,89 @@ class Walk(NamedTuple):
     truncated: bool
 
 
-class Change(NamedTuple):
-    """A change of a path. With ``renamed``, ``source`` is the path that it had before."""
+class SearchMatch(NamedTuple):
+    """A line that matches. Lines, columns and lengths count from 1, and are in bytes of the line.
 
-    kind: Literal["created", "modified", "removed", "renamed"]
+    ``column`` and ``length`` are of the first match in the line. ``text`` is the line. Of a long line it is a part that
+    begins at ``text_column``, and with ``cut`` the line goes on behind it. ``before`` and ``after`` are lines around,
+    without those that another match has.
+    """
+
+    line: int
+    column: int
+    length: int
+    text: str
+    text_column: int
+    cut: bool
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class SearchedFile(NamedTuple):
+    """Something that was found. ``kind`` is file, directory, symlink or other."""
+
     path: str
-    source: str | None = None
+    kind: str
+    matches: tuple[SearchMatch, ...]
 
 
-class ChangeSet(NamedTuple):
-    """Changes in the order in which they happened. ``overflow`` says that more has changed: read the tree again."""
+class Search(NamedTuple):
+    """What was found, sorted by path. ``errors`` has what could not be read, with the reason.
 
-    changes: tuple[Change, ...]
-    overflow: bool
+    ``truncated`` names the bound that was met, so that something is missing: matches, files, depth, time, size or line.
+    ``files_read`` is how many files were searched, and ``binary_files`` how many were skipped, because their beginning
+    has a zero byte.
+    """
+
+    files: tuple[SearchedFile, ...]
+    errors: tuple[tuple[str, str], ...]
+    truncated: str | None
+    files_read: int
+    binary_files: int
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of :meth:`Files.search`."""
+
+    globs: str | Sequence[str]
+    literal: bool
+    ignore_case: bool
+    hidden: bool
+    no_ignore: bool
+    kind: Literal["file", "directory", "symlink", "other"] | None
+    before: int
+    after: int
+    max_matches: int | None
+    max_file_matches: int | None
+    max_files: int | None
+    max_depth: int | None
+    max_line_bytes: int | None
+    max_time: float | None
+
+
+def _found(r: Record) -> SearchedFile:
+    matches = r.records("matches") if r.members.get("matches") is not None else ()
+    return SearchedFile(
+        r.path("path"),
+        r.text("kind"),
+        tuple(
+            SearchMatch(
+                each.integer("line", 1),
+                each.integer("column", 1),
+                each.integer("length"),
+                each.text("text"),
+                each.integer("textColumn", 1),
+                each.flag("cut"),
+                tuple(each.texts_or("before") or ()),
+                tuple(each.texts_or("after") or ()),
+            )
+            for each in matches
+        ),
+    )
+
+
+def _errors(r: Record) -> tuple[tuple[str, str], ...]:
+    return tuple((each.path("path"), each.text("message")) for each in r.records("errors"))
 
 
 class PatchedFile(NamedTuple):
@@ -133,7 +241,7 @@ class Files:
 
         Of a file above ``max_bytes`` nothing is returned: that is an OutputLimitError.
         """
-        known = await self.stat(path)
+        known = await self._stat(path, None)
         if max_bytes is not None and known.size > max_bytes:
             raise OutputLimitError(f"{shown(native(path))} has {known.size} bytes", max_bytes)
         data: bytes | None = None
@@ -164,51 +272,197 @@ class Files:
         """Return the content of a file as text."""
         return (await self.read(path, max_bytes=max_bytes)).decode(encoding)
 
-    async def write(self, path: RemotePath, data: Data) -> None:
-        """Create or replace a file. Data above 32 MiB is written in blocks, so an error may leave a part of it."""
+    async def write(
+        self,
+        path: RemotePath,
+        data: Data,
+        *,
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
+        """Create or replace a file. Data above 32 MiB is written in blocks, so an error may leave a part of it.
+
+        - ``mode``: the permissions that the file has then, 0 to 0o777
+        - ``parents``: make missing directories of the path
+        - ``exclusive``: make a new file; one that exists is an AlreadyExistsError
+        - ``atomic``: replace the file as a whole: others see the old content or the new one
+
+        These need an agent with ``fsWriteOptions``, and at most 32 MiB.
+        """
         view = bytes_of(data)
+        more: dict[str, object] = {}
+        if mode is not None:
+            if not 0 <= mode <= 0o777:
+                raise ValueError(f"mode is {mode:#o}, and must be 0 to 0o777")
+            more["mode"] = mode
+        for word, wanted in (("parents", parents), ("exclusive", exclusive), ("atomic", atomic)):
+            if wanted:
+                more[word] = True
+        if more:
+            if len(view) > _MAX_WHOLE:
+                raise ValueError(f"{', '.join(more)}: {len(view)} bytes are more than 32 MiB; use upload()")
+            await self._core.require("mode, parents, exclusive and atomic of a file", "fsWriteOptions")
         if len(view) <= _MAX_WHOLE:
-            await self._ask(wire.FS_WRITE_FILE, path, {"dataBase64": base64_of(view)})
+            await self._ask(wire.FS_WRITE_FILE, path, {"dataBase64": base64_of(view), **more})
             return
         async with await self.open(path, "write") as file:
             await file.write_at(view, 0)
 
-    async def write_text(self, path: RemotePath, text: str, *, encoding: str = "utf-8") -> None:
-        """Create or replace a file with a text."""
-        await self.write(path, text.encode(encoding))
+    async def write_text(
+        self,
+        path: RemotePath,
+        text: str,
+        *,
+        encoding: str = "utf-8",
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
+        """Create or replace a file with a text, as :meth:`write` does."""
+        data = text.encode(encoding)
+        await self.write(path, data, mode=mode, parents=parents, exclusive=exclusive, atomic=atomic)
 
-    async def stat(self, path: RemotePath) -> Stat:
-        """Describe a path; of a link, what it leads to."""
-        r = Record(wire.FS_GET_METADATA, await self._ask(wire.FS_GET_METADATA, path))
-        created = r.integer("createdAtMs", -(1 << 63), 1 << 63)
-        return Stat(
-            r.flag("isFile"),
-            r.flag("isDirectory"),
-            r.flag("isSymlink"),
-            r.integer("size"),
-            r.integer("modifiedAtMs", -(1 << 63), 1 << 63) / 1000,
-            created / 1000 if created else None,
-        )
+    async def stat(self, path: RemotePath, *, follow: bool = True) -> Stat:
+        """Describe a path. Without ``follow``, a link is described itself; this needs an agent with ``fsMetadata``."""
+        return await self._stat(path, await self._details(follow))
+
+    async def _details(self, follow: bool) -> str | None:
+        if not follow:
+            await self._core.require("describing links", "fsMetadata")
+            return "lstat"
+        return "stat" if await self._core.supports("fsMetadata") else None
+
+    async def _stat(self, path: RemotePath, details: str | None) -> Stat:
+        more = None if details is None else {"details": details}
+        return _stat_of(Record(wire.FS_GET_METADATA, await self._ask(wire.FS_GET_METADATA, path, more)))
+
+    async def stat_many(self, paths: Sequence[RemotePath], *, follow: bool = True) -> builtins.list[Stat | RpcError]:
+        """Describe many paths with few requests: what :meth:`stat` returns or raises for each, in their order.
+
+        This needs an agent with ``fsMetadata``.
+        """
+        clean = [native(path) for path in paths]
+        details = "stat" if follow else "lstat"
+        found: builtins.list[Stat | RpcError] = []
+        while len(found) < len(clean):
+            some = clean[len(found) : len(found) + _MAX_MANY]
+            params: dict[str, object] = {"paths": [uri(path) for path in some], "details": details}
+            if self._sandbox is not None:
+                params["sandbox"] = self._sandbox
+            r = Record(wire.FS_GET_METADATA_MANY, await self._core.request(wire.FS_GET_METADATA_MANY, params))
+            files = list(r.records("files"))
+            if len(files) != len(some):
+                raise ProtocolError(f"{r.where}: {len(some)} files were asked for, and {len(files)} came")
+            for path, each in zip(some, files, strict=True):
+                error = each.record_or("error")
+                found.append(_stat_of(each.record("metadata")) if error is None else refusal_of(error, path))
+        return found
 
     async def exists(self, path: RemotePath) -> bool:
         """Report whether a path exists. A link that leads nowhere does not."""
         try:
-            await self.stat(path)
+            await self._stat(path, None)
         except (NotFoundError, NotADirectoryError):
             return False
         return True
 
-    async def list(self, path: RemotePath) -> list[DirEntry]:
-        """List a directory, sorted by name. Links that lead nowhere are left out."""
+    async def list(self, path: RemotePath, *, follow: bool = True) -> builtins.list[DirEntry]:
+        """List a directory, sorted by name. Links that lead nowhere are left out.
+
+        Without ``follow``, all names are listed and described themselves, with links, sizes, times and modes. This
+        needs an agent with ``fsReadDirectoryLstat``.
+        """
         clean = native(path)
-        r = Record(wire.FS_READ_DIRECTORY, await self._ask(wire.FS_READ_DIRECTORY, clean))
-        entries: list[DirEntry] = []
+        more: dict[str, object] | None = None
+        if not follow:
+            await self._core.require("lists of links", "fsReadDirectoryLstat")
+            more = {"entries": "lstat"}
+        r = Record(wire.FS_READ_DIRECTORY, await self._ask(wire.FS_READ_DIRECTORY, clean, more))
+        entries: builtins.list[DirEntry] = []
         for each in r.records("entries"):
             name = each.text("fileName")
             if "/" in name or name in ("", ".", ".."):
                 raise ProtocolError(f"{each.where}: fileName is {shown(name)}, and not a name")
-            entries.append(DirEntry(name, posixpath.join(clean, name), each.flag("isFile"), each.flag("isDirectory")))
+            modified = each.integer_or("modifiedAtMs", None, -(1 << 63))
+            entries.append(
+                DirEntry(
+                    name,
+                    posixpath.join(clean, name),
+                    each.flag("isFile"),
+                    each.flag("isDirectory"),
+                    each.text_or_none("type"),
+                    each.integer_or("size"),
+                    None if modified is None else modified / 1000,
+                    each.integer_or("mode"),
+                )
+            )
         return sorted(entries, key=lambda entry: entry.name)
+
+    async def search(
+        self,
+        path: RemotePath,
+        pattern: str | None = None,
+        *,
+        globs: str | Sequence[str] = (),
+        literal: bool = False,
+        ignore_case: bool = False,
+        hidden: bool = False,
+        no_ignore: bool = False,
+        kind: Literal["file", "directory", "symlink", "other"] | None = None,
+        before: int = 0,
+        after: int = 0,
+        max_matches: int | None = None,
+        max_file_matches: int | None = None,
+        max_files: int | None = None,
+        max_depth: int | None = None,
+        max_line_bytes: int | None = None,
+        max_time: float | None = None,
+    ) -> Search:
+        """Find names, or with a pattern lines of files, below a directory or in a file.
+
+        Names that begin with a dot are left out, and so is what a .gitignore names. Links are not followed.
+
+        - ``pattern``: a regular expression of RE2, or with ``literal`` a text; with ``ignore_case`` in any case
+        - ``globs``: names, each as a line of a .gitignore, such as ``*.py`` and ``!test_*``; the last that matches
+          decides
+        - ``hidden``, ``no_ignore``: also names that begin with a dot; also what a .gitignore names
+        - ``kind``: the only kind that is listed without a pattern
+        - ``before``, ``after``: how many lines around each match are given
+        - ``max_matches`` (1,000), ``max_file_matches``, ``max_files`` (100,000), ``max_depth`` (256),
+          ``max_line_bytes`` (512), ``max_time`` (10 s): bounds, which the agent has in any case. One that was met is no
+          error, and ``truncated`` names it
+
+        This needs an agent with ``fsSearch``, and no other program there.
+        """
+        words: dict[str, object] = {
+            "globs": [globs] if isinstance(globs, str) else list(globs),
+            "pattern": pattern,
+            "literal": literal,
+            "ignoreCase": ignore_case,
+            "hidden": hidden,
+            "noIgnore": no_ignore,
+            "kind": kind,
+            "before": before,
+            "after": after,
+            "maxMatches": max_matches,
+            "maxFileMatches": max_file_matches,
+            "maxFiles": max_files,
+            "maxDepth": max_depth,
+            "maxLineBytes": max_line_bytes,
+            "timeoutMs": None if max_time is None else round(max_time * 1000),
+        }
+        more = {word: value for word, value in words.items() if value is not None}
+        r = Record(wire.FS_SEARCH, await self._ask(wire.FS_SEARCH, path, more))
+        return Search(
+            tuple(_found(each) for each in r.records("files")),
+            _errors(r),
+            r.text_or_none("truncated"),
+            r.integer("filesRead"),
+            r.integer("binaryFiles"),
+        )
 
     async def walk(
         self,
@@ -231,13 +485,21 @@ class Files:
         r = Record(wire.FS_WALK, await self._ask(wire.FS_WALK, path, {"options": options}))
         return Walk(
             tuple(WalkEntry(each.path("path"), each.text("kind") == "directory") for each in r.records("entries")),
-            tuple((each.path("path"), each.text("message")) for each in r.records("errors")),
+            _errors(r),
             r.flag("truncated"),
         )
 
-    async def realpath(self, path: RemotePath) -> str:
-        """Resolve all links of a path that exists."""
-        return Record(wire.FS_CANONICALIZE, await self._ask(wire.FS_CANONICALIZE, path)).path("path")
+    async def realpath(self, path: RemotePath, *, missing_ok: bool = False) -> str:
+        """Resolve all links of a path that exists.
+
+        With ``missing_ok``, names at its end may be missing, also behind a link. This needs an agent with
+        ``fsCanonicalizeMissing``.
+        """
+        more: dict[str, object] | None = None
+        if missing_ok:
+            await self._core.require("canonical paths of missing files", "fsCanonicalizeMissing")
+            more = {"allowMissing": True}
+        return Record(wire.FS_CANONICALIZE, await self._ask(wire.FS_CANONICALIZE, path, more)).path("path")
 
     async def mkdir(self, path: RemotePath, *, parents: bool = True) -> None:
         """Make a directory. With parents, missing parents too, and an existing directory is no error."""
@@ -374,172 +636,12 @@ class File:
             yield block
 
     async def close(self) -> None:
-        """Close the file. Closing it again is no error, nor is closing it after the connection is gone."""
+        """Close the file, within 10 s. Closing it again is no error, nor is it after the connection is gone."""
         if self._closed:
             return
         self._closed = True
-        try:
-            params: wire.HandleParams = {"handleId": self._id}
-            await self._link.called(wire.FS_CLOSE, params)
-        except DisconnectedError:
-            pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-def _change(r: Record) -> Change:
-    match r.text("kind"):
-        case "renamed":
-            return Change("renamed", r.path("path"), r.path("from"))
-        case "created" | "modified" | "removed" as kind:
-            return Change(kind, r.path("path"))
-        case _:
-            raise r.wrong("kind", "a kind of change")
-
-
-class Watch:
-    """Tells what changes at a path. It goes on over lost connections: then it tells of an overflow.
-
-    ``async for change_set in watch`` yields the changes as they come.
-    """
-
-    def __init__(self, core: Core, params: dict[str, object]) -> None:
-        self._core = core
-        self._id = f"w{core.next_id()}"
-        self._params = {**params, "watchId": self._id}
-        self._pending: list[Change] = []
-        self._bytes = 0
-        self._overflow = False
-        self._error: BaseException | None = None
-        self._changes = Changes()
-        self.path = ""
-        """The watched path: the path of the call, with its links resolved."""
-
-    async def open(self) -> None:
-        """Begin to watch."""
-        filename = from_uri(str(self._params["path"]), "path")
-        while True:
-            link = await self._core.connected()
-            try:
-                self.path = await self._begin(link, filename)
-            except DisconnectedError:
-                if self._core.failure is not None:
-                    raise
-                continue  # a watch ends with its connection
-            except RpcError:
-                link.watches.pop(self._id, None)
-                raise
-            except BaseException:
-                self._core.background(self._unwatch(link))  # the server may have made it
-                raise
-            if self._core.is_current(link):
-                # From now on it is about this path, even if a link leads elsewhere later.
-                self._params["path"] = uri(self.path)
-                self._core.carried.add(self)
-                return
-
-    async def _begin(self, link: Link, filename: str) -> str:
-        link.watches[self._id] = self  # notifications may come at once
-        return Record(wire.FS_WATCH, await link.called(wire.FS_WATCH, self._params, filename)).path("path")
-
-    async def resume(self, link: Link) -> None:
-        """Go on over a new connection. What changed in between is unknown."""
-        try:
-            path = await self._begin(link, self.path)
-        except DisconnectedError:
-            return  # the next connection resumes it, if there is one
-        except AgentError as error:
-            self._end(error)
-            return
-        if path != self.path:
-            self._end(AgentError(f"since the connection was lost, {shown(self.path)} leads elsewhere"))
-        if self._error is not None:
-            await self._unwatch(link)
-            return
-        self._add([], True)
-
-    def lost(self, reason: DisconnectedError) -> None:
-        """The client has failed."""
-        self._end(reason)
-
-    def accept(self, r: Record) -> None:
-        """Take a notification."""
-        changes: list[Change] = []
-        for each in r.records("changes"):
-            change = _change(each)
-            for path in (change.path, change.source):
-                if path is not None and path != self.path and self.path and not self._below(path):
-                    self._end(ProtocolError(f"the agent tells of {shown(path)}, which is not watched"))
-                    return
-            changes.append(change)
-        self._add(changes, r.flag("overflow"))
-
-    def _below(self, path: str) -> bool:
-        return path.startswith(self.path.rstrip("/") + "/")
-
-    def _add(self, changes: list[Change], overflow: bool) -> None:
-        if self._error is not None:
-            return
-        self._bytes += sum(len(change.path) + len(change.source or "") for change in changes)
-        too_many = len(self._pending) + len(changes) > _MAX_CHANGES or self._bytes > _MAX_CHANGE_BYTES
-        self._overflow = self._overflow or overflow or too_many
-        if self._overflow:
-            self._pending, self._bytes = [], 0
-        else:
-            self._pending += changes
-        self._changes.notify()
-
-    async def next(self) -> ChangeSet:
-        """Wait for changes, and take all that have come."""
-        while True:
-            if self._pending or self._overflow:
-                taken = ChangeSet(tuple(self._pending), self._overflow)
-                self._pending, self._bytes, self._overflow = [], 0, False
-                return taken
-            if self._error is not None:
-                raise again(self._error)
-            await self._changes.wait()
-
-    def __aiter__(self) -> AsyncIterator[ChangeSet]:
-        return self._sets()
-
-    async def _sets(self) -> AsyncIterator[ChangeSet]:
-        while True:
-            try:
-                changes = await self.next()
-            except ClosedError:
-                return
-            yield changes
-
-    def _end(self, error: BaseException) -> bool:
-        self._core.carried.discard(self)
-        if self._error is not None:
-            return False
-        self._error = error
-        self._changes.notify()
-        return True
-
-    async def _unwatch(self, link: Link) -> None:
-        link.watches.pop(self._id, None)
-        try:
-            params: wire.UnwatchParams = {"watchId": self._id}
-            await link.called(wire.FS_UNWATCH, params)
-        except DisconnectedError:
-            pass
-
-    async def close(self) -> None:
-        """End the watch. Closing it again is no error."""
-        if self._end(ClosedError("the watch is closed")) and self._core.failure is None:
-            try:
-                await self._unwatch(await self._core.connected())
-            except DisconnectedError:
-                pass
+        params: wire.HandleParams = {"handleId": self._id}
+        await self._link.finish(wire.FS_CLOSE, params)
 
     async def __aenter__(self) -> Self:
         return self
@@ -551,15 +653,16 @@ class Watch:
 
 
 __all__ = [
-    "Change",
-    "ChangeSet",
     "DirEntry",
     "File",
     "Files",
     "PatchResult",
     "PatchedFile",
+    "Search",
+    "SearchMatch",
+    "SearchOptions",
+    "SearchedFile",
     "Stat",
     "Walk",
     "WalkEntry",
-    "Watch",
 ]

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from . import _wire as wire
-from ._errors import AgentError, ClosedError, DisconnectedError, OutputLimitError, ProtocolError, TimeoutError
+from ._errors import (
+    AgentError,
+    ClosedError,
+    DisconnectedError,
+    OutputLimitError,
+    ProtocolError,
+    TimeoutError,
+    again,
+)
 from ._process import EndOfEvents
-from ._queue import Queue
+from ._queue import Changes
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._within import within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
     from ._link import Link
 
 _MAX_DELTA = 1 << 20  # bytes of a piece of a body
+_MAX_CONTENT = 64 << 20  # bytes of a whole answer by default
+_MAX_UNREAD = 16 << 20  # bytes of all answers of a client that wait to be read
 
 HeadersLike = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -70,71 +79,120 @@ class Response(NamedTuple):
 
 
 class StreamedResponse:
-    """An answer whose content comes while it is read. It ends with its connection."""
+    """An answer whose content comes while it is read. It ends with its connection.
 
-    def __init__(self, link: Link, number: str) -> None:
+    If more than 16 MiB of all answers wait to be read, the answer that has most of them fails.
+    """
+
+    def __init__(self, core: Core, link: Link, number: str) -> None:
+        self._core = core
         self._link = link
         self._id = number
-        self._queue: Queue[bytes] = Queue()
+        self._unread = bytearray()
+        self._taken = b""  # by a call that was cancelled
+        self._end: BaseException | None = None
+        self._changes = Changes()
         self._seq = 0
         self.status_code = 0
         self.headers = Headers(())
+        link.bodies[number] = self  # pieces may come before the answer
+        core.bodies.add(self)
 
     def opened(self, r: Record) -> None:
         """Take the status and the headers."""
         self.status_code = r.integer("status", 100, 999)
         self.headers = Headers([(each.text("name"), each.text("value")) for each in r.records("headers")])
 
-    async def accept(self, r: Record) -> None:
-        """Take a piece of the body."""
+    @property
+    def unread(self) -> int:
+        """How many bytes wait to be read."""
+        return len(self._unread)
+
+    def accept(self, r: Record) -> None:
+        """Take a piece of the body. This does not wait for room, because the connection carries other things, too."""
         self._seq += 1
         if r.integer("seq") != self._seq:
-            self._end(ProtocolError(f"{r.where}: piece {r.integer('seq')} came instead of piece {self._seq}"))
+            self.fail(ProtocolError(f"{r.where}: piece {r.integer('seq')} came instead of piece {self._seq}"))
             return
         data = r.data("deltaBase64")
         if len(data) > _MAX_DELTA:
-            self._end(ProtocolError(f"{r.where}: {len(data)} bytes came at once"))
+            self.fail(ProtocolError(f"{r.where}: {len(data)} bytes came at once"))
             return
-        if data:
-            await self._queue.put(data, len(data))
+        self._unread += data
+        self._changes.notify()
         error = r.members.get("error")
         if error is not None:
-            self._end(AgentError(f"the answer could not be read to its end: {r.text('error')[:4096]}"))
+            self.fail(AgentError(f"the answer could not be read to its end: {r.text('error')[:4096]}"))
         elif r.flag("done"):
-            self._end(EndOfEvents())
+            self.fail(EndOfEvents())
+        if sum(each.unread for each in self._core.bodies) > _MAX_UNREAD:
+            max(self._core.bodies, key=lambda each: each.unread).overflow()
+
+    def overflow(self) -> None:
+        """Fail, because nobody reads the content."""
+        self._unread.clear()
+        self._end = None  # this comes before its end
+        self.fail(
+            OutputLimitError(
+                f"the answer was not read while more than {_MAX_UNREAD} bytes have come: read it, or close it",
+                _MAX_UNREAD,
+            )
+        )
 
     def lost(self, reason: DisconnectedError) -> None:
         """The connection is gone. No body goes on over another one."""
-        self._queue.fail(DisconnectedError(str(reason), sent=True))
+        self.fail(DisconnectedError(str(reason), sent=True))
 
-    def _end(self, error: BaseException) -> None:
-        self._queue.fail(error)
+    def fail(self, end: BaseException) -> None:
+        """Take what follows the bytes that have come, once."""
+        if self._end is None:
+            self._end = end
         self._link.bodies.pop(self._id, None)
+        self._changes.notify()
+
+    async def _take(self) -> bytes:
+        """Return all that has come; b"" at the end."""
+        if self._taken:
+            taken, self._taken = self._taken, b""
+            return taken
+        while not self._unread:
+            if isinstance(self._end, EndOfEvents):
+                return b""
+            if self._end is not None:
+                raise again(self._end)
+            await self._changes.wait()
+        data, self._unread = bytes(self._unread), bytearray()
+        return data
 
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
         """Yield the content in pieces."""
-        while True:
-            try:
-                data = await self._queue.take()
-            except EndOfEvents:
-                return
+        while data := await self._take():
             yield data
 
     async def aread(self, max_bytes: int | None = None) -> bytes:
-        """Return the rest of the content. More than ``max_bytes`` is an OutputLimitError."""
+        """Return the rest of the content. More than ``max_bytes``, 64 MiB by default, is an OutputLimitError.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
+        most = _MAX_CONTENT if max_bytes is None else max_bytes
         parts: list[bytes] = []
         size = 0
-        async for data in self.aiter_bytes():
-            size += len(data)
-            if max_bytes is not None and size > max_bytes:
-                raise OutputLimitError(f"the answer has more than {max_bytes} bytes", max_bytes)
-            parts.append(data)
+        try:
+            while data := await self._take():
+                parts.append(data)
+                size += len(data)
+                if size > most:
+                    raise OutputLimitError(f"the answer has more than {most} bytes; see max_bytes and stream", most)
+        except BaseException:
+            self._taken = b"".join(parts)
+            raise
         return b"".join(parts)
 
     async def aclose(self) -> None:
         """Drop the rest of the content."""
-        self._queue.discard(lambda _: True)
-        self._end(ClosedError("the answer is closed"))
+        self._taken = b""
+        self._unread.clear()
+        self.fail(ClosedError("the answer is closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,19 +223,14 @@ class Http:
         """Send a request, and return the answer with its content.
 
         A request is sent once. If the connection is lost meanwhile, the error is a DisconnectedError. ``timeout`` is
-        for the whole answer.
+        for the whole answer. Content of more than ``max_bytes``, 64 MiB by default, is an OutputLimitError.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                stream = await self.stream(
-                    method, url, headers=headers, content=content, timeout=timeout, follow_redirects=follow_redirects
-                )
-                async with stream:
-                    return Response(stream.status_code, stream.headers, await stream.aread(max_bytes))
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
-            raise TimeoutError(f"{method} {url}: no whole answer within {timeout:g} s") from None
+        async with within(timeout, lambda: TimeoutError(f"{method} {url}: no whole answer within {timeout:g} s")):
+            stream = await self.stream(
+                method, url, headers=headers, content=content, timeout=timeout, follow_redirects=follow_redirects
+            )
+            async with stream:
+                return Response(stream.status_code, stream.headers, await stream.aread(max_bytes))
 
     async def get(self, url: str, *, timeout: float | None = None) -> Response:
         """Send a GET."""
@@ -212,13 +265,12 @@ class Http:
         number = params["requestId"]
         while True:
             link = await core.connected()
-            body = StreamedResponse(link, number)
-            link.bodies[number] = body  # pieces may come before the answer
+            body = StreamedResponse(core, link, number)
             try:
                 body.opened(Record(wire.HTTP_REQUEST, await link.called(wire.HTTP_REQUEST, params)))
                 return body
             except DisconnectedError as error:
-                link.bodies.pop(number, None)
+                body.fail(error)
                 if error.sent or core.failure is not None:
                     raise
             except BaseException:

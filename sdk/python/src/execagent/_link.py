@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from ._errors import (
+    About,
     BusyError,
     ClosedError,
     DisconnectedError,
@@ -20,10 +21,11 @@ from ._errors import (
     shown,
 )
 from ._guards import is_table
-from ._order import Closed, Event, Output, exited_of, stream_of
+from ._order import Closed, Event, Output, exited_of, output_of, stream_of
 from ._queue import Changes
-from ._record import Record, decode, encode, not_text, output_of
+from ._record import Record, decode, encode, fast_output, not_text
 from ._transport import Connection, EndError
+from ._within import CLEANUP, unanswered, within
 
 MAX_CALLS = 1024  # that wait for their answers on one connection
 _MAX_QUESTIONS = 256  # of the server, that are open at once
@@ -41,8 +43,8 @@ class Owner(Protocol):
         ...
 
     @property
-    def notifications(self) -> Mapping[str, Callable[[Link, Record], Awaitable[None] | None]]:
-        """What takes the notifications of the server, by method."""
+    def notifications(self) -> Mapping[str, Callable[[Link, Record], None]]:
+        """What takes the notifications of the server, by method. None waits: only the events of processes do."""
         ...
 
     def lost(self, link: Link) -> None:
@@ -57,7 +59,7 @@ class Call:
 
     __slots__ = ("_answer", "_filename", "_id", "_link")
 
-    def __init__(self, link: Link, number: int, answer: asyncio.Future[Any], filename: str | None) -> None:
+    def __init__(self, link: Link, number: int, answer: asyncio.Future[Any], filename: About) -> None:
         self._link = link
         self._id = number
         self._answer = answer
@@ -103,6 +105,8 @@ class Link:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str | int] = set()
         self.pending: dict[int, asyncio.Future[Any]] = {}
+        self.gone = connection.gone
+        """Done once nothing more can come, besides what has come already."""
         self.end: DisconnectedError | None = None
         """Why the link has ended; None: it lives."""
         self.useful = False
@@ -118,7 +122,7 @@ class Link:
 
     # Requests.
 
-    async def begin(self, method: str, params: Mapping[str, object], filename: str | None = None) -> Call:
+    async def begin(self, method: str, params: Mapping[str, object], filename: About = None) -> Call:
         """Send a request. Requests are sent in the order of the calls."""
         if self.end is not None:
             raise again(self.end)
@@ -153,7 +157,7 @@ class Link:
             raise
         return call
 
-    async def call(self, method: str, params: Mapping[str, object], filename: str | None = None) -> Any:
+    async def call(self, method: str, params: Mapping[str, object], filename: About = None) -> Any:
         """Make a request on this link. A server that has no room for it is asked again after a while."""
         while True:
             call = await self.begin(method, params, filename)
@@ -164,7 +168,7 @@ class Link:
                     raise
             await asyncio.sleep(PAUSE)
 
-    async def called(self, method: str, params: Mapping[str, object], filename: str | None = None) -> Any:
+    async def called(self, method: str, params: Mapping[str, object], filename: About = None) -> Any:
         """Make a request for a caller of the client."""
         try:
             result = await self.call(method, params, filename)
@@ -173,6 +177,14 @@ class Link:
             raise
         self.useful = True
         return result
+
+    async def finish(self, method: str, params: Mapping[str, object]) -> None:
+        """End something at the server, within 10 s, that ends with the connection in any case."""
+        try:
+            async with within(CLEANUP, lambda: unanswered(method, CLEANUP)):
+                await self.called(method, params)
+        except DisconnectedError:
+            pass
 
     async def notify(self, method: str, params: Mapping[str, object]) -> None:
         """Send a notification."""
@@ -261,7 +273,7 @@ class Link:
     # What comes.
 
     async def _take(self, message: bytes) -> None:
-        found = output_of(message)
+        found = fast_output(message)
         if found is not None:
             process_id, seq, stream, data = found
             await self._owner.deliver(self, process_id, Output(seq, stream_of(stream, "process/output"), data))
@@ -282,7 +294,7 @@ class Link:
         match method:
             case "process/output":
                 r = Record(method, params)
-                event: Event = Output(r.integer("seq", 1), stream_of(r.text("stream"), method), r.data("chunk"))
+                event: Event = output_of(r)
             case "process/exited":
                 r = Record(method, params)
                 event = exited_of(r)
@@ -292,9 +304,7 @@ class Link:
             case _:
                 handler = self._owner.notifications.get(method)
                 if handler is not None:
-                    waiting = handler(self, Record(method, params))
-                    if waiting is not None:
-                        await waiting
+                    handler(self, Record(method, params))
                 return
         await self._owner.deliver(self, r.text("processId"), event)
 

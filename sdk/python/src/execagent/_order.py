@@ -17,17 +17,24 @@ MAX_PENDING_BYTES = 1 << 20
 
 
 class Output(NamedTuple):
-    """Output of a process. Of a terminal, all output has the stream ``pty``."""
+    """Output of a process. Of a terminal, all output has the stream ``pty``.
+
+    ``omitted`` is how many bytes of the stream were left out before ``data``, because of ``max_output``. Then ``data``
+    may be empty.
+    """
 
     seq: int
     stream: Literal["stdout", "stderr", "pty"]
     data: bytes
+    omitted: int = 0
 
 
 class Exited(NamedTuple):
     """The process has exited. Output of other processes that it has left behind may follow.
 
-    ``exit_code`` is 128+n after signal n. ``sandbox_denied`` says that a sandbox may be the reason.
+    ``exit_code`` is 128+n after signal n. ``sandbox_denied`` says that a sandbox may be the reason. ``timed_out`` says
+    that the time of ``kill_after`` was up, and ``out_of_memory`` that the kernel has ended one of its processes because
+    of ``memory``.
     """
 
     seq: int
@@ -35,6 +42,7 @@ class Exited(NamedTuple):
     sandbox_denied: bool = False
     refusals: Refusals | None = None
     timed_out: bool = False
+    out_of_memory: bool = False
 
 
 class Closed(NamedTuple):
@@ -69,7 +77,14 @@ def exited_of(r: Record) -> Exited:
         r.flag("sandboxDenied"),
         refusals_of(r),
         r.flag("timedOut"),
+        r.flag("outOfMemory"),
     )
+
+
+def output_of(r: Record) -> Output:
+    """Read a process/output, or a chunk of a process/read."""
+    omitted = r.integer_or("omitted") or 0
+    return Output(r.integer("seq", 1), stream_of(r.text("stream"), r.where), r.data("chunk"), omitted)
 
 
 class Order:
@@ -141,7 +156,8 @@ class Order:
         exited = r.flag("exited")
         exit_due = exited and not self.exited and not any(isinstance(e, Exited) for e in known)
         code = r.integer_or("exitCode", None, -(1 << 31))
-        denied, refused, timed_out = r.flag("sandboxDenied"), refusals_of(r), r.flag("timedOut")
+        denied, refused = r.flag("sandboxDenied"), refusals_of(r)
+        timed_out, out_of_memory = r.flag("timedOut"), r.flag("outOfMemory")
         if exit_due and code is None:
             raise ProtocolError(f"{r.where}: the process has exited, and its code is missing")
         gap = GapError(self._id, self.last, target)
@@ -159,7 +175,7 @@ class Order:
                 last += skipped
             if missing == 1 and exit_due and code is not None:
                 last += 1
-                events.append(Exited(last, code, denied, refused, timed_out))
+                events.append(Exited(last, code, denied, refused, timed_out, out_of_memory))
                 exit_due, missing = False, 0
             if missing != 0:
                 raise gap
@@ -171,6 +187,7 @@ class Order:
                     sandbox_denied=event.sandbox_denied or denied,
                     refusals=event.refusals or refused,
                     timed_out=event.timed_out or timed_out,
+                    out_of_memory=event.out_of_memory or out_of_memory,
                 )
             events.append(event)
             last = event.seq
@@ -208,11 +225,11 @@ class Order:
             if not last < seq <= target:
                 raise ProtocolError(f"{chunk.where}: event {seq} comes after {last}, and before {target + 1}")
             last = seq
-            stream = stream_of(chunk.text("stream"), chunk.where)
-            if not isinstance(known.get(seq, Output(seq, stream, b"")), Output):
+            if seq in known and not isinstance(known[seq], Output):
                 raise ProtocolError(f"{chunk.where}: event {seq} is output, and it is not")
+            output = output_of(chunk)
             if seq > self.last and seq not in known:
-                known[seq] = Output(seq, stream, chunk.data("chunk"))
+                known[seq] = output
         events = [known[seq] for seq in sorted(known) if seq <= target]
         closed = r.flag("closed")
         ended = bool(events) and isinstance(events[-1], Closed)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator
-from types import TracebackType
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
+from ._bounds import Size, held_by, read_size
 from ._errors import (
     AgentError,
     ClosedError,
     DisconnectedError,
     GapError,
+    OutputLimitError,
     ProtocolError,
     RecoverError,
     TimeoutError,
@@ -34,13 +37,16 @@ from ._wire import (
     SignalParams,
     TerminateParams,
 )
+from ._within import within
 
 if TYPE_CHECKING:
     from ._core import Core
     from ._link import Link
 
 _MAX_IDLE = 3  # how often in a row process/read may return nothing new although a later event was announced
+_STRETCH = 16  # how much more output than usual may wait of a process that is killed
 _KILLED_WITHIN = 5.0  # how long the end of a block waits for the exit of a process that it has killed
+_MAX_OUTPUT = 64 << 20  # bytes of each stream that are kept by default
 _IDLE_WAIT = 1000  # how long the server then waits for something new, in milliseconds
 
 Signal = Literal[
@@ -65,13 +71,15 @@ class Started(NamedTuple):
     """The server's answer to a start.
 
     ``sandbox_layers`` are the names of what confines the process. ``network`` is ``advisory`` if nothing prevents it
-    from bypassing its proxy. ``approval`` is ``pending`` if the client is asked first whether it may run.
+    from bypassing its proxy. ``approval`` is ``pending`` if the client is asked first whether it may run. ``limits``
+    says what holds each limit: ``cgroup``, a control group of the process, or ``rlimit``, a limit of each process.
     """
 
     sandbox_type: str = ""
     sandbox_layers: tuple[str, ...] = ()
     network: str = ""
     approval: str = ""
+    limits: Mapping[str, str] = MappingProxyType({})
 
 
 def started_of(r: Record) -> Started:
@@ -81,6 +89,7 @@ def started_of(r: Record) -> Started:
         tuple(r.texts_or("sandboxLayers") or ()),
         r.text_or("network"),
         r.text_or("approval"),
+        held_by(r.record_or("limits")),
     )
 
 
@@ -92,19 +101,31 @@ def signal_of(exit_code: int) -> int | None:
 class Result(NamedTuple):
     """The output and the exit code of a command.
 
-    ``exit_code`` is 128+n after signal n. Of a terminal, all output is ``stdout``. ``stdout_truncated`` and
-    ``stderr_truncated`` say that only the beginning was kept, because of ``max_output``. ``timed_out`` says that the
-    command was killed because of ``kill_after``.
+    ``exit_code`` is 128+n after signal n. Of a terminal, all output is ``stdout``. ``stdout_omitted`` and
+    ``stderr_omitted`` are how many bytes were left out in the middle, because of ``max_output``. ``timed_out`` says
+    that the time of ``kill_after`` was up before the command had exited, and ``out_of_memory`` that the kernel has
+    ended one of its processes because of ``memory``.
     """
 
     exit_code: int
     stdout: bytes
     stderr: bytes
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
+    stdout_omitted: int = 0
+    stderr_omitted: int = 0
     timed_out: bool = False
+    out_of_memory: bool = False
     sandbox_denied: bool = False
     refusals: Refusals | None = None
+
+    @property
+    def stdout_truncated(self) -> bool:
+        """Whether a part of the standard output was left out."""
+        return self.stdout_omitted > 0
+
+    @property
+    def stderr_truncated(self) -> bool:
+        """Whether a part of the standard error was left out."""
+        return self.stderr_omitted > 0
 
     @property
     def signal(self) -> int | None:
@@ -122,35 +143,84 @@ class Result(NamedTuple):
         return self.exit_code == 0
 
 
-class Kept:
-    """Output that is kept, up to a number of bytes of each stream."""
+Overflow = Literal["truncate", "error"]
 
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        self._sizes = {"stdout": 0, "stderr": 0}
+
+class _Held:
+    """The beginning and the end of a stream."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._room = head
+        self._most = tail
+        self._parts: list[bytes] = []
+        self._tail: deque[bytes] = deque()
+        self._size = 0  # of the tail
+        self.omitted = 0
+
+    def add(self, data: bytes, omitted: int) -> bool:
+        """Take the next bytes, before which some were left out. Report whether there is room for all."""
+        self.omitted += omitted
+        if self._room:
+            self._parts.append(data[: self._room])
+            data, self._room = data[self._room :], max(0, self._room - len(data))
+        if not data:
+            return True
+        self._tail.append(data)
+        self._size += len(data)
+        fits = self._size <= self._most
+        while self._size > self._most:
+            over, first = self._size - self._most, self._tail.popleft()
+            if over < len(first):
+                self._tail.appendleft(first[over:])
+            dropped = min(over, len(first))
+            self._size -= dropped
+            self.omitted += dropped
+        return fits
+
+    def joined(self) -> bytes:
+        return b"".join((*self._parts, *self._tail))
+
+
+class Kept:
+    """Output that is kept, up to a number of bytes of each stream.
+
+    What happens beyond that is ``overflow``: ``truncate`` keeps the first half and the last half, ``error`` is an
+    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise.
+    """
+
+    def __init__(self, max_output: Size | None, overflow: Overflow | None) -> None:
+        if overflow not in (None, "truncate", "error"):
+            raise ValueError(f"overflow is {shown(overflow)}, and must be 'truncate' or 'error'")
+        self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
+        self.strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
+        head, tail = (most, 0) if self.strict else (most - most // 2, most // 2)
+        self._stdout, self._stderr = _Held(head, tail), _Held(head, tail)
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
-        name = "stderr" if event.stream == "stderr" else "stdout"
-        room = len(event.data) if self._limit is None else max(0, self._limit - self._sizes[name])
-        self._sizes[name] += len(event.data)
-        if room:
-            self._parts[name].append(event.data[:room])
+        stream = self._stderr if event.stream == "stderr" else self._stdout
+        if not stream.add(event.data, event.omitted) and self.strict:
+            raise OutputLimitError(
+                f"the command printed more than {self.limit} bytes to one stream; see max_output and overflow",
+                self.limit,
+                stdout=self.stdout,
+                stderr=self.stderr,
+            )
 
     @property
     def stdout(self) -> bytes:
         """The standard output, and that of a terminal."""
-        return b"".join(self._parts["stdout"])
+        return self._stdout.joined()
 
     @property
     def stderr(self) -> bytes:
         """The standard error."""
-        return b"".join(self._parts["stderr"])
+        return self._stderr.joined()
 
-    def truncated(self, name: str) -> bool:
-        """Whether output of a stream was not kept."""
-        return self._limit is not None and self._sizes[name] > self._limit
+    @property
+    def omitted(self) -> tuple[int, int]:
+        """How many bytes of the two streams were left out."""
+        return self._stdout.omitted, self._stderr.omitted
 
 
 class OutputReader:
@@ -163,47 +233,60 @@ class OutputReader:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._queue: Queue[bytes] = Queue()
-        self._rest = b""
+        self._held: bytes = b""
+        self._at = 0  # bytes of held before it were read
+        self.omitted = 0
+        """How many bytes were left out so far, because of ``max_output``."""
         self._reading = asyncio.Lock()
 
     async def read(self, n: int = -1) -> bytes:
-        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end."""
+        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
         async with self._reading:
-            if n < 0:
-                parts = [self._rest]
-                self._rest = b""
+            if n >= 0:
+                if self._at == len(self._held):
+                    self._held, self._at = await self._more(), 0
+                return self._cut(n)
+            parts = [self._held[self._at :]]
+            self._held, self._at = b"", 0
+            try:
                 while data := await self._more():
                     parts.append(data)
-                return b"".join(parts)
-            if not self._rest:
-                self._rest = await self._more()
-            data, self._rest = self._rest[:n], self._rest[n:]
-            return data
+            except BaseException:
+                self._held = b"".join(parts)
+                raise
+            return b"".join(parts)
 
     async def read_until(self, mark: bytes, limit: int = 1 << 20) -> bytes:
         """Return all bytes up to and with a mark, or to the end. Of a longer text, the first limit bytes."""
         if not mark:
             raise ValueError("mark is empty")
         async with self._reading:
-            held = bytearray(self._rest)
-            self._rest = b""
-            looked = 0
-            while True:
-                at = held.find(mark, looked)
-                end = at + len(mark) if at >= 0 else len(held)
-                if at >= 0 or len(held) >= limit:
-                    end = min(end, limit)
-                    self._rest = bytes(held[end:])
-                    return bytes(held[:end])
-                looked = max(0, len(held) - len(mark) + 1)
-                try:
-                    data = await self._more()
-                except BaseException:
-                    self._rest = bytes(held)
-                    raise
-                if not data:
-                    return bytes(held)
-                held += data
+            found = self._held.find(mark, self._at, self._at + limit)
+            if found >= 0:
+                return self._cut(found + len(mark) - self._at)
+            held = bytearray(self._held[self._at :])
+            size, looked = limit, 0
+            try:
+                while len(held) < limit and (data := await self._more()):
+                    looked = max(0, len(held) - len(mark) + 1)
+                    held += data
+                    if (found := held.find(mark, looked, limit)) >= 0:
+                        size = found + len(mark)
+                        break
+            except BaseException:
+                size = 0
+                raise
+            finally:
+                self._held, self._at = bytes(held[size:]), 0
+            return bytes(held[:size])
+
+    def _cut(self, size: int) -> bytes:
+        """Take the next bytes that are held."""
+        begin, self._at = self._at, min(len(self._held), self._at + size)
+        return self._held[begin : self._at]
 
     async def readline(self) -> bytes:
         """Return a line with its end; b"" at the end. A line of more than 1 MiB comes in pieces."""
@@ -228,9 +311,11 @@ class OutputReader:
         self._queue.discard(lambda _: True)
         self._queue.fail(ClosedError("the reader is closed"))
 
-    async def put(self, data: bytes) -> None:
+    async def put(self, event: Output) -> None:
         """Take output of the process."""
-        await self._queue.put(data, len(data))
+        self.omitted += event.omitted
+        if event.data:
+            await self._queue.put(event.data, len(event.data))
 
     def fail(self, end: BaseException) -> None:
         """Take the end of the output."""
@@ -281,9 +366,19 @@ class Process:
         return self._exit
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing more comes: the process has exited and all its output has come, or the handle has failed."""
+        return self._ended
+
+    @property
     def timed_out(self) -> bool:
-        """Whether the process was killed because of ``kill_after``."""
+        """Whether the time of ``kill_after`` was up before the process had exited."""
         return self._killed or (self._exit is not None and self._exit.timed_out)
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of its processes because of ``memory``."""
+        return self._exit is not None and self._exit.out_of_memory
 
     @property
     def skipped(self) -> int:
@@ -320,7 +415,7 @@ class Process:
             while True:
                 event = await self._queue.take()
                 if isinstance(event, Output):
-                    await (stderr if event.stream == "stderr" else stdout).put(event.data)
+                    await (stderr if event.stream == "stderr" else stdout).put(event)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -359,34 +454,30 @@ class Process:
         This takes no output: somebody else has to take it, or :meth:`discard` drops it. A timeout ends only the
         waiting, and the process goes on.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                while not self._ended:
-                    await self._changes.wait()
-        except builtins.TimeoutError:
-            raise TimeoutError(f"process {shown(self.id)} has not ended within {timeout:g} s") from None
+        async with within(timeout, lambda: self._late(timeout)):
+            while not self._ended:
+                await self._changes.wait()
         if self._error is not None:
             raise again(self._error)
         if self._exit is None:
             raise ProtocolError(f"process {shown(self.id)} has closed, and has not exited")
         return self._exit.exit_code
 
-    async def communicate(self, *, max_output: int | None = None, timeout: float | None = None) -> Result:
+    async def communicate(
+        self, *, max_output: Size | None = None, overflow: Overflow | None = None, timeout: float | None = None
+    ) -> Result:
         """Take all output, and return it with the exit code.
 
-        A timeout ends only the waiting: the error has the output that was taken. ``max_output`` is how many bytes of
-        each stream are kept.
+        A timeout ends only the waiting: the error has the output that was taken. If the call is cancelled, that output
+        is lost. ``max_output`` and ``overflow`` are as for :meth:`Agent.run`, but nothing is killed.
         """
-        kept = Kept(max_output)
-        try:
-            async with asyncio.timeout(timeout):
-                return await self.collect(kept)
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError):
-                raise
-            raise TimeoutError(
-                f"process {shown(self.id)} has not ended within {timeout:g} s", stdout=kept.stdout, stderr=kept.stderr
-            ) from None
+        kept = Kept(max_output, overflow)
+        async with within(timeout, lambda: self._late(timeout, kept)):
+            return await self.collect(kept)
+
+    def _late(self, timeout: float | None, kept: Kept | None = None) -> TimeoutError:
+        text = f"process {shown(self.id)} has not ended within {timeout:g} s"
+        return TimeoutError(text, stdout=kept.stdout if kept else b"", stderr=kept.stderr if kept else b"")
 
     async def collect(self, kept: Kept) -> Result:
         """Take all output into kept."""
@@ -401,9 +492,9 @@ class Process:
             code,
             kept.stdout,
             kept.stderr,
-            kept.truncated("stdout"),
-            kept.truncated("stderr"),
+            *kept.omitted,
             self.timed_out,
+            self.out_of_memory,
             last is not None and last.sandbox_denied,
             None if last is None else last.refusals,
         )
@@ -420,9 +511,15 @@ class Process:
         await self.core.request(PROCESS_SIGNAL, params)
 
     async def kill(self) -> None:
-        """Kill the process and its group. A process that has exited is no error."""
+        """Kill the process and its group. A process that has exited is no error.
+
+        If the answer does not come within 10 s, for example because output of another process waits that nobody takes,
+        the error is a TimeoutError. A lost connection is recovered first.
+        """
+        # Output that was sent before comes before the answer, and perhaps nobody takes it.
+        self._queue.stretch(_STRETCH)
         params: TerminateParams = {"processId": self.id}
-        await self.core.request(PROCESS_TERMINATE, params)
+        await self.core.finish(PROCESS_TERMINATE, params)
 
     async def resize(self, rows: int, cols: int) -> None:
         """Set the size of the terminal, in characters, 1 to 65535 each."""
@@ -474,10 +571,11 @@ class Process:
                 self._killed = False  # it had ended by itself
             self._changes.notify()
 
-    async def accept(self, event: Event) -> bool:
+    async def accept(self, event: Event, gone: asyncio.Future[None]) -> bool:
         """Take an event from the reader of a connection, and report whether it was published.
 
         The next event is published, and this waits while the queue is full, so that in the end the server waits, too.
+        Once the server is gone, there is no use in that: what it has sent is taken as it is, and the connection ends.
         An event before its turn is held.
         """
         if self._deaf or event.seq <= self._order.last:
@@ -493,7 +591,7 @@ class Process:
         # meanwhile, the event is read again over the next one.
         size = size_of(event)
         if event.seq > self._after and not self._queue.try_put(event, size):
-            await self._queue.put(event, size)
+            await self._queue.put(event, size, gone)
         try:
             self._order.publish(event)
         except ProtocolError as error:
@@ -607,10 +705,8 @@ class Process:
 
     async def _terminate(self) -> None:
         try:
-            async with asyncio.timeout(self.core.config.recovery_timeout + 10):
-                params: TerminateParams = {"processId": self.id}
-                await self.core.replay(PROCESS_TERMINATE, params)
-        except (AgentError, builtins.TimeoutError):
+            await self.kill()
+        except AgentError:
             pass  # no caller waits for the error
         finally:
             self._deregister()

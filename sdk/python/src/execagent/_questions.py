@@ -15,7 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from ._errors import ProtocolError, shown
 from ._link import Link
 from ._record import Record
+from ._threads import in_thread
 
+_MAX_THREADS = 64  # functions that answer questions at once
 _log = logging.getLogger("execagent")
 
 T = TypeVar("T")
@@ -109,7 +111,7 @@ NetworkReply = NetworkAnswer | bool
 
 @dataclass(slots=True)
 class Callbacks:
-    """The callbacks of a client. Each may be a function, which then runs in a thread, or a coroutine function."""
+    """The callbacks of a client. One that answers is a coroutine function, or a function, which then has a thread."""
 
     on_approval: Callable[[ApprovalQuestion], ApprovalReply | Awaitable[ApprovalReply]] | None = None
     on_command_decision: Callable[[CommandDecision], None] | None = None
@@ -131,6 +133,7 @@ class Questions:
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
         self._open: dict[str, asyncio.Task[Any]] = {}
+        self._threads = asyncio.Semaphore(_MAX_THREADS)
         self.handlers = {"process/execApproval": self._approval, "network/policyRequest": self._network}
         self.notifications = {
             "process/execApprovalClosed": self._closed,
@@ -143,8 +146,10 @@ class Questions:
         try:
             if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
                 return await callback(question)
-            # A function may wait for a user, and must not hold up the event loop.
-            answer: object = await asyncio.to_thread(callback, question)
+            # A function may wait for a user, and holds up nothing else. One whose question needs no answer any more
+            # still has its thread.
+            await self._threads.acquire()
+            answer: object = await in_thread(lambda: callback(question), self._threads.release)
             if inspect.isawaitable(answer):
                 answer = await answer
             return answer

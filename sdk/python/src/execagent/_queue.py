@@ -31,13 +31,22 @@ class Changes:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def wait(self) -> None:
-        """Wait for the next change."""
-        waiter = asyncio.get_running_loop().create_future()
+    async def wait(self, gone: asyncio.Future[None] | None = None) -> None:
+        """Wait for the next change, or until gone is done."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: object) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
         self._waiters.append(waiter)
+        if gone is not None:
+            gone.add_done_callback(wake)
         try:
             await waiter
         finally:
+            if gone is not None:
+                gone.remove_done_callback(wake)
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
@@ -48,13 +57,19 @@ class Queue(Generic[T]):
     def __init__(self) -> None:
         self._items: deque[tuple[T, int]] = deque()
         self._bytes = 0
+        self._times = 1  # its size, in usual sizes
         self._end: BaseException | None = None
         self._drop: Callable[[T], bool] | None = None
         self._changes = Changes()
 
     def _full(self, size: int, times: int = 1) -> bool:
-        count = len(self._items)
+        count, times = len(self._items), times * self._times
         return count > 0 and (count >= times * MAX_ITEMS or self._bytes + size > times * MAX_BYTES)
+
+    def stretch(self, times: int) -> None:
+        """Let the queue hold so many times what it usually holds."""
+        self._times = times
+        self._changes.notify()
 
     @property
     def overfull(self) -> bool:
@@ -74,10 +89,13 @@ class Queue(Generic[T]):
             self.push(item, size)
         return True
 
-    async def put(self, item: T, size: int) -> None:
-        """Append an item, and wait while the queue is full."""
+    async def put(self, item: T, size: int, gone: asyncio.Future[None] | None = None) -> None:
+        """Append an item, and wait while the queue is full. Once gone is done, a full queue takes it, too."""
         while not self.try_put(item, size):
-            await self._changes.wait()
+            if gone is not None and gone.done():
+                self.push(item, size)
+                return
+            await self._changes.wait(gone)
 
     def push(self, item: T, size: int) -> None:
         """Append an item without waiting."""

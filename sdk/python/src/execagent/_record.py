@@ -76,7 +76,7 @@ def decode(message: bytes) -> dict[str, Any]:
     return value
 
 
-def output_of(message: bytes) -> tuple[str, int, str, bytes] | None:
+def fast_output(message: bytes) -> tuple[str, int, str, bytes] | None:
     """Read a process/output in the form in which our agent writes it, without a JSON parser.
 
     The result is the process, the number of the event, the stream and the data. Any other message gives None.
@@ -84,10 +84,9 @@ def output_of(message: bytes) -> tuple[str, int, str, bytes] | None:
     head = _OUTPUT.match(message)
     if head is None or not message.endswith(b'"}}'):
         return None
-    chunk = message[head.end() : -3]
     try:
         # Characters outside of the alphabet, such as a quote, are an error in the strict mode.
-        data = binascii.a2b_base64(chunk, strict_mode=True)
+        data = binascii.a2b_base64(memoryview(message)[head.end() : -3], strict_mode=True)
         return head[1].decode(), int(head[2]), head[3].decode(), data
     except ValueError:
         return None
@@ -120,6 +119,10 @@ class Record:
     def text_or(self, name: str, default: str = "") -> str:
         """Return a text that may be absent or null."""
         return default if self.members.get(name) is None else self.text(name)
+
+    def text_or_none(self, name: str) -> str | None:
+        """Return a text that may be absent or null; None: it is."""
+        return None if self.members.get(name) is None else self.text(name)
 
     def integer(self, name: str, least: int = 0, most: int = (1 << 64) - 1) -> int:
         """Return an integer within bounds."""

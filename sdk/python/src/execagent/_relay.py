@@ -372,6 +372,7 @@ class Stream:
         self._receiving = receiving
         self._changes = Changes()
         self._end: str | None = None
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = False
         # What goes.
         self._turn = asyncio.Lock()  # of the writer of a whole message
@@ -437,6 +438,7 @@ class Stream:
     def _finish(self, reason: str) -> None:
         if self._end is None:
             self._end = reason
+            self.gone.set_result(None)
             self._changes.notify()
         self._kept.clear()
         if self._ack_timer is not None:
@@ -532,9 +534,9 @@ class Stream:
             elif frame.body == RESUME and self._proven:
                 # The reader goes on meanwhile, because the peer may wait until it does.
                 self._spawn(self._repeat(ws, len(self._kept)))
-            # The websocket carries no other stream, so it is not read while there is no room.
-            while self._unread > _MAX_UNREAD and self._end is None:
-                await self._changes.wait()
+            # The websocket carries no other stream, so it is not read while there is no room, unless it ends.
+            while self._unread > _MAX_UNREAD and self._end is None and not ws.gone.done():
+                await self._changes.wait(ws.gone)
 
     # What comes.
 

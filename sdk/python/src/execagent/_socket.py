@@ -32,6 +32,7 @@ from ._process import EndOfEvents
 from ._queue import Changes
 from ._record import Record
 from ._stdin import Data, base64_of, bytes_of
+from ._within import CLEANUP, unanswered, within
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +47,6 @@ _CHUNK = 256 << 10  # bytes of one write
 _AHEAD = 3  # writes that are under way at once
 _SMALL = 45 << 10  # bytes of a write after the agent had no memory for a larger one
 _ACK_DELAY = 0.01  # how long a few read bytes may stay unacknowledged
-_CLOSE_TIMEOUT = 10.0
 
 
 class Socket:
@@ -64,6 +64,7 @@ class Socket:
         self._resuming = asyncio.Lock()
         self.address = address
         # What comes.
+        self._taken = b""  # by a call that was cancelled
         self._pieces: deque[bytes] = deque()
         self._received = 0
         self._consumed = 0  # bytes up to here were read
@@ -87,12 +88,22 @@ class Socket:
     # For users.
 
     async def read(self, n: int = -1) -> bytes:
-        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end."""
+        """Return up to n bytes, as soon as there are any; b"" at the end. Without n, return all until the end.
+
+        What a call has taken that is cancelled, or that fails, comes with the next call.
+        """
         if n < 0:
             parts: list[bytes] = []
-            while data := await self.read(_WINDOW):
-                parts.append(data)
+            try:
+                while data := await self.read(_WINDOW):
+                    parts.append(data)
+            except BaseException:
+                self._taken = b"".join(parts)
+                raise
             return b"".join(parts)
+        if self._taken:
+            data, self._taken = self._taken[:n], self._taken[n:]
+            return data
         while not self._pieces:
             if self._error is not None:
                 raise again(self._error)
@@ -158,7 +169,7 @@ class Socket:
             self._eof = True
             self._changes.notify()
             try:
-                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                async with asyncio.timeout(CLEANUP):
                     while self._error is None and self._refused is None and not (self._eof_taken and not self._out):
                         await self._changes.wait()
             except builtins.TimeoutError:
@@ -283,9 +294,9 @@ class Socket:
     async def _hang_up(self) -> None:
         params: wire.SocketParams = {"socketId": self._id}
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
+            async with within(CLEANUP, lambda: unanswered(wire.SOCKET_CLOSE, CLEANUP)):
                 await self._core.replay(wire.SOCKET_CLOSE, params)
-        except (AgentError, builtins.TimeoutError):
+        except AgentError:
             pass  # the session ends, and its sockets with it
 
     # What comes.

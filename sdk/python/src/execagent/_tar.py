@@ -64,10 +64,9 @@ def name_of(source: str) -> str:
     return "." if contents(source) else os.path.basename(source.rstrip("/"))
 
 
-def names_of(sources: Sequence[str]) -> frozenset[bytes] | None:
-    """Return the names of the sources; None: one means the contents of a directory, whose names are not known."""
-    names = [name_of(source) for source in sources]
-    return None if "." in names else frozenset(os.fsencode(name) for name in names)
+def names_of(sources: Sequence[str]) -> frozenset[bytes]:
+    """Return the names that the sources have in the stream."""
+    return frozenset(os.fsencode(name_of(source)) for source in sources)
 
 
 class _Omits:
@@ -590,7 +589,7 @@ class _NewFile:
 class Receiver(_Omits):
     """Writes the files of a stream."""
 
-    def __init__(self, target: str, *, many: bool, names: frozenset[bytes] | None) -> None:
+    def __init__(self, target: str, *, many: bool, names: frozenset[bytes]) -> None:
         super().__init__()
         self._asked = names
         self._entries = 0
@@ -637,8 +636,9 @@ class Receiver(_Omits):
         else:
             raise ProtocolError("the stream has a record out of its order")
 
-    def _place(self, name: bytes) -> list[bytes]:
-        """Return where an entry goes, as names from the base on. No names mean the base itself."""
+    def _split(self, name: bytes) -> tuple[list[bytes], bool]:
+        """Check the name of an entry. Return its parts, and whether it belongs to a source of which only the contents
+        are copied. Such a source itself has no parts."""
         if not name or name.startswith(b"/") or b"\0" in name or len(name) > _MAX_NAME:
             raise ProtocolError(f"the stream has the name {shown(name)}")
         names = [part for part in name.split(b"/") if part not in (b"", b".")]
@@ -647,11 +647,15 @@ class Receiver(_Omits):
             raise ProtocolError(f"the stream has the name {shown(name)}, which leads out")
         if len(names) > _MAX_DEPTH:
             raise ProtocolError(f"the stream has a name that is {len(names)} directories deep")
-        if self._asked is not None and (not names or inside or names[0] not in self._asked):
+        if (b"." if inside else names[0]) not in self._asked:
             raise ProtocolError(f"the stream has the name {shown(name)}, which nobody has asked for")
+        return names, inside
+
+    def _place(self, names: list[bytes], inside: bool) -> list[bytes]:
+        """Return where an entry goes, as names from the base on. No names mean the base itself."""
         if self._rename is None:
             return names
-        return [self._rename, *(names if inside or not names else names[1:])]
+        return [self._rename, *(names if inside else names[1:])]
 
     def _path(self, names: Sequence[bytes]) -> str:
         return os.path.join(self._dir, *(os.fsdecode(name) for name in names))
@@ -668,7 +672,10 @@ class Receiver(_Omits):
         self._entries += 1
         if self._entries > _MAX_ENTRIES:
             raise ProtocolError(f"the stream has more than {_MAX_ENTRIES} entries")
-        names = self._place(entry.name)
+        parts, inside = self._split(entry.name)
+        if entry.kind != b"5" and not parts:
+            raise ProtocolError(f"the stream has the source {shown(entry.name)}, which is no directory")
+        names = self._place(parts, inside)
         regular = entry.kind in (b"0", b"7")
         made: _NewFile | None = None
         if self._skip is not None and len(names) > len(self._skip) and names[: len(self._skip)] == self._skip:
@@ -697,7 +704,7 @@ class Receiver(_Omits):
             folder = self._enter(names[:-1])
             _replace(folder, names[-1], lambda name: self._symlink(entry, folder, name))
         elif entry.kind == b"1":
-            self._again(names, self._place(entry.link))
+            self._again(names, self._place(*self._split(entry.link)))
         else:
             raise OSError(errno.EINVAL, "left out: neither a file nor a directory nor a link")
         return None
@@ -759,6 +766,8 @@ class Receiver(_Omits):
             self._leave(0)
             return
         folder = self._enter(names[:-1])
+        if self._rename is not None and len(names) == 1 and _is_link(names[0], folder):
+            os.unlink(names[0], dir_fd=folder)  # the target, which is replaced and not followed
         try:
             os.mkdir(names[-1], 0o700, dir_fd=folder)
         except FileExistsError:
@@ -919,31 +928,67 @@ def _give(fd: int, entry: _Entry) -> None:
         os.utime(fd, ns=(entry.mtime, entry.mtime))
 
 
+def _is_link(name: bytes, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def _aim(target: str, many: bool) -> tuple[int, str, bytes | None, bool]:
-    """Find the place for a copy, by docker's rules: into a directory, otherwise to the path itself.
+    """Find the place for a copy: into a directory, otherwise to the path itself.
+
+    A link at the path is never followed, because an earlier copy may have made it. One to a file or to nothing is
+    replaced. Any other link is refused, because it may be one that the host needs, as /bin is. So is every link where a
+    directory is meant.
 
     The result is an open directory, its path, the name that replaces the first name of each entry, and whether only a
     directory may be made there.
     """
     if not target:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+    bare = _bare(target)
+    ends = bare != target  # in a slash, or in /.
     try:
-        info = os.stat(target)
+        info = os.lstat(bare)
     except FileNotFoundError:
         if many or contents(target):
             raise
-        clean = os.path.normpath(target)
-        if os.path.lexists(clean):
-            raise FileNotFoundError(errno.ENOENT, "is a link that leads nowhere", target) from None
-        parent = os.path.dirname(clean) or "."
-        return _folder(parent), parent, os.fsencode(os.path.basename(clean)), target.endswith("/")
+        return (*_beside(bare), ends)
+    if stat.S_ISLNK(info.st_mode):
+        if many or ends or not _replaceable(bare):
+            why = "is a link, which no copy follows: name what it leads to, or remove it"
+            raise NotADirectoryError(errno.ENOTDIR, why, bare)
+        return (*_beside(bare), False)
     if stat.S_ISDIR(info.st_mode):
-        return _folder(target), target, None, False
-    if many or target.endswith("/") or not stat.S_ISREG(info.st_mode):
+        return _folder(bare, os.O_NOFOLLOW), bare, None, False
+    if many or ends or not stat.S_ISREG(info.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), target)
-    real = os.path.realpath(target)  # what a link leads to is replaced, and not the link
-    return _folder(os.path.dirname(real)), os.path.dirname(real), os.fsencode(os.path.basename(real)), False
+    return (*_beside(bare), False)
 
 
-def _folder(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _bare(path: str) -> str:
+    """Return a path without the slashes and the /. at its end."""
+    while (cut := path.rstrip("/").removesuffix("/.") or "/") != path:
+        path = cut
+    return path
+
+
+def _replaceable(link: str) -> bool:
+    """Report whether a link leads to a file or to nothing."""
+    try:
+        return stat.S_ISREG(os.stat(link).st_mode)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _beside(path: str) -> tuple[int, str, bytes]:
+    """Open the directory of a path."""
+    folder = os.path.dirname(path) or "."
+    return _folder(folder), folder, os.fsencode(os.path.basename(path))
+
+
+def _folder(path: str, more: int = 0) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | more)

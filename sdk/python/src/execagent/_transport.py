@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
+import select
 import signal
 import socket
 import ssl
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
 
 _PING_EVERY = 30.0
+_LOOK_EVERY = 1.0
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
 _MAX_FRAGMENTS = 4096
 _silent = logging.getLogger("execagent.websockets")
 _silent.setLevel(logging.WARNING)
+_PIPE = 1 << 20  # bytes that a pipe holds, so that a message comes in few pieces
 _FRAGMENT = 8 << 20  # characters; the reference accepts no frame above 16 MiB
 
 
@@ -41,6 +45,11 @@ class EndError(Exception):
 
 class Connection(Protocol):
     """What a client needs of a connection."""
+
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        """Done once the other end sends nothing more. Unlike :meth:`read`, it tells so while nobody reads."""
+        ...
 
     @property
     def closed(self) -> bool:
@@ -68,9 +77,14 @@ class WebSocket:
     """A connection to a server that listens."""
 
     def __init__(self, ws: ClientConnection) -> None:
+        from websockets.exceptions import ConnectionClosed
+
         self._ws = ws
+        self._ended = ConnectionClosed
         self._reading = False
-        self._heard = asyncio.get_running_loop().time()
+        self._time = asyncio.get_running_loop().time
+        self._heard = self._time()
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
 
     @property
@@ -79,7 +93,7 @@ class WebSocket:
 
     def heard(self) -> None:
         """Note that something has come."""
-        self._heard = asyncio.get_running_loop().time()
+        self._heard = self._time()
 
     async def read(self) -> bytes:
         message = await self._receive(False)
@@ -93,29 +107,23 @@ class WebSocket:
         return message
 
     async def _receive(self, decode: bool | None) -> str | bytes:
-        from websockets.exceptions import ConnectionClosed
-
         self._reading = True
+        self._heard = self._time()
         try:
             return await self._ws.recv(decode)
-        except ConnectionClosed as error:
+        except self._ended as error:
             raise EndError(_end_text(error)) from error
         finally:
             self._reading = False
-            self.heard()
 
     async def write_binary(self, message: bytes) -> None:
         """Send a binary message."""
-        from websockets.exceptions import ConnectionClosed
-
         try:
             await self._ws.send(message)
-        except ConnectionClosed as error:
+        except self._ended as error:
             raise EndError(_end_text(error)) from error
 
     async def write(self, message: str) -> None:
-        from websockets.exceptions import ConnectionClosed
-
         try:
             if len(message) <= _FRAGMENT:
                 await self._ws.send(message)
@@ -123,7 +131,7 @@ class WebSocket:
                 pieces = [message[i : i + _FRAGMENT] for i in range(0, len(message), _FRAGMENT)]
                 # A caller that is cancelled must not leave half a message.
                 await asyncio.shield(asyncio.ensure_future(self._ws.send(pieces)))
-        except ConnectionClosed as error:
+        except self._ended as error:
             raise EndError(_end_text(error)) from error
 
     def abort(self) -> None:
@@ -141,39 +149,64 @@ class WebSocket:
             self._ws.transport.abort()
 
     async def _keep(self) -> None:
-        """Send pings, and end a connection on which nothing comes.
+        """Send pings, and notice the end of a connection.
 
-        While the reader waits for its consumer, the socket is not read, so silence means nothing then.
+        While the reader waits for its consumer, the socket is not read. So silence means nothing then, and the kernel
+        is asked.
         """
-        from websockets.exceptions import ConnectionClosed
-        from websockets.protocol import State
-
-        loop = asyncio.get_running_loop()
-
-        async def ping() -> None:
-            with contextlib.suppress(ConnectionClosed):
-                pong = await self._ws.ping()
-                cast("asyncio.Future[float]", pong).add_done_callback(self._answered)
-
-        # A ping waits as long as nothing can be sent, and silence has to be noticed meanwhile.
-        sending = asyncio.create_task(ping())
+        sock: socket.socket = self._ws.transport.get_extra_info("socket")
+        closed = asyncio.ensure_future(self._ws.wait_closed())
+        # A ping waits as long as nothing can be sent, and the end has to be noticed meanwhile.
+        sending = asyncio.create_task(self._ping())
+        pinged = self._time()
         try:
-            while True:
-                await asyncio.sleep(_PING_EVERY)
-                if self._reading and loop.time() - self._heard >= _SILENCE:
+            while not closed.done():
+                silent = self._time() - self._heard if self._reading else _unheard(sock)
+                if silent >= _SILENCE:
                     self._ws.transport.abort()
-                    return
-                if sending.done():
-                    if self._ws.state is not State.OPEN:
-                        return
-                    sending = asyncio.create_task(ping())
+                if not self._reading and _hung_up(sock):
+                    self._is_gone()
+                if self._time() - pinged >= _PING_EVERY and sending.done():
+                    sending = asyncio.create_task(self._ping())
+                    pinged = self._time()
+                await asyncio.wait({closed}, timeout=_LOOK_EVERY)
         finally:
+            self._is_gone()
+            closed.cancel()
             sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await asyncio.gather(closed, sending, return_exceptions=True)
 
-    def _answered(self, pong: asyncio.Future[float]) -> None:
-        if not pong.cancelled() and pong.exception() is None:
-            self.heard()
+    async def _ping(self) -> None:
+        with contextlib.suppress(self._ended):
+            await self._ws.ping()
+
+    def _is_gone(self) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+
+def _hung_up(sock: socket.socket) -> bool:
+    """Report whether the other end has closed a connection, although there may be more to read."""
+    if sock.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(sock, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
+
+
+def _unheard(sock: socket.socket) -> float:
+    """Return for how many seconds the kernel of the other end has not confirmed what was sent to it; 0: it has.
+
+    It confirms also what its program does not read.
+    """
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
+        return 0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60)
+    except OSError:
+        return 0
+    (unconfirmed,), (heard,) = struct.unpack_from("I", info, 24), struct.unpack_from("I", info, 56)
+    return heard / 1000 if unconfirmed else 0
 
 
 def _end_text(error: Exception) -> str:
@@ -328,6 +361,7 @@ class Command(asyncio.SubprocessProtocol):
         self._paused_reading = False
         self._paused_writing = False
         self._end: str | None = None
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changes = Changes()
         self._exited = asyncio.get_running_loop().create_future()
         self._transport: asyncio.SubprocessTransport | None = None
@@ -365,6 +399,8 @@ class Command(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._pid = self._transport.get_pid()
+        with contextlib.suppress(OSError, AttributeError):  # not every system has it, or allows so much
+            fcntl.fcntl(self._transport_of(1).get_extra_info("pipe"), fcntl.F_SETPIPE_SZ, _PIPE)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
@@ -469,15 +505,14 @@ class Command(asyncio.SubprocessProtocol):
     async def close(self) -> None:
         self._finish("the connection was closed here")
         self._release()
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL, None):
             try:
                 async with asyncio.timeout(self.GRACE):
                     await asyncio.shield(self._exited)
                 break
             except TimeoutError:
-                self._signal(number)
-        else:
-            await asyncio.shield(self._exited)
+                if number is not None:
+                    self._signal(number)
         if self._transport is not None:
             self._transport.close()
         await asyncio.sleep(0)
@@ -505,6 +540,7 @@ class Command(asyncio.SubprocessProtocol):
     def _finish(self, reason: str) -> None:
         if self._end is None:
             self._end = self._text(reason)
+            self.gone.set_result(None)
             self._changes.notify()
 
     def _signal(self, number: signal.Signals) -> None:

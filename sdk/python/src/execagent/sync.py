@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
 import concurrent.futures
 import os
 import ssl
@@ -26,13 +27,13 @@ from ._agent import Agent as AsyncAgent
 from ._agent import Chunk, ProcessInfo, RunOptions, SessionInfo, SpawnOptions
 from ._agent import Observer as AsyncObserver
 from ._agent import Sessions as AsyncSessions
+from ._bounds import Size
 from ._connect import connect as async_connect
 from ._core import Session, State
-from ._errors import ClosedError
-from ._files import ChangeSet, DirEntry, PatchResult, Stat, Walk
+from ._errors import ClosedError, RpcError
+from ._files import DirEntry, PatchResult, Search, SearchOptions, Stat, Walk
 from ._files import File as AsyncFile
 from ._files import Files as AsyncFiles
-from ._files import Watch as AsyncWatch
 from ._http import EnvHeader, Headers, HeadersLike, Response
 from ._http import Http as AsyncHttp
 from ._http import StreamedResponse as AsyncStreamedResponse
@@ -40,8 +41,8 @@ from ._info import Info
 from ._order import Event, Exited
 from ._paths import RemotePath
 from ._process import OutputReader as AsyncOutputReader
+from ._process import Overflow, Result, Signal, Started
 from ._process import Process as AsyncProcess
-from ._process import Result, Signal, Started
 from ._questions import (
     ApprovalQuestion,
     ApprovalReply,
@@ -55,6 +56,9 @@ from ._socket import Forward as AsyncForward
 from ._socket import Socket as AsyncSocket
 from ._stdin import Data
 from ._stdin import Stdin as AsyncStdin
+from ._watch import ChangeSet, PortChanges, Ports
+from ._watch import PortWatch as AsyncPortWatch
+from ._watch import Watch as AsyncWatch
 
 T = TypeVar("T")
 
@@ -67,6 +71,7 @@ __all__ = [
     "Http",
     "Observer",
     "OutputReader",
+    "PortWatch",
     "Process",
     "Sessions",
     "Socket",
@@ -82,9 +87,10 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._lock = threading.RLock()  # a signal handler may close the client at any time
+        self._closer: int | None = None  # the thread that closes it
         self._waiting: set[concurrent.futures.Future[Any]] = set()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="execagent", daemon=True)
         self._thread.start()
 
@@ -95,13 +101,21 @@ class _Loop:
         finally:
             self._loop.close()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy of the process that has the thread. Nothing may be locked or waited for here."""
+        return os.getpid() != self._process
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, and wait for it."""
+        if self.forked:
+            work.close()
+            raise RuntimeError("this client belongs to the process that has forked this one: make a client here")
         if threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("a callback of this client must not call the client")
+            raise RuntimeError("a callback in the event loop must not wait for its client: do it in another thread")
         with self._lock:
-            if self._closed:
+            if self._closer is not None:
                 work.close()
                 raise ClosedError("the client is closed")
             waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -125,19 +139,21 @@ class _Loop:
 
         self.call(run())
 
-    def close(self, last: Coroutine[Any, Any, None] | None) -> None:
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Run one last coroutine, and end the loop and its thread. Closing again is no error."""
-        with self._lock:
-            if self._closed:
-                if last is not None:
-                    last.close()
-                return
-            self._closed = True
+        if self.forked:
+            return  # the connection belongs to the other process
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback of this client must not close the client")
+            raise RuntimeError("a callback in the event loop must not close its client: do it in another thread")
+        with self._lock:
+            closer, self._closer = self._closer, self._closer or threading.get_ident()
+        if closer is not None:
+            if closer != threading.get_ident():  # a signal handler must not wait for what it interrupts
+                self._thread.join()
+            return
         try:
             if last is not None:
-                asyncio.run_coroutine_threadsafe(last, self._loop).result()
+                asyncio.run_coroutine_threadsafe(last(), self._loop).result()
         finally:
             with self._lock:
                 waiting = list(self._waiting)
@@ -210,6 +226,11 @@ class OutputReader:
         while line := self.readline():
             yield line
 
+    @property
+    def omitted(self) -> int:
+        """How many bytes were left out so far, because of ``max_output``."""
+        return self._reader.omitted
+
     def close(self) -> None:
         """Drop the output of this stream, now and later."""
         self._loop.soon(self._reader.close)
@@ -245,8 +266,13 @@ class Process:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the process was killed because of ``kill_after``."""
+        """Whether the time of ``kill_after`` was up before the process had exited."""
         return self._process.timed_out
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has ended one of its processes because of ``memory``."""
+        return self._process.out_of_memory
 
     @property
     def skipped(self) -> int:
@@ -285,9 +311,11 @@ class Process:
         """
         return self._loop.call(self._process.wait(timeout=timeout))
 
-    def communicate(self, *, max_output: int | None = None, timeout: float | None = None) -> Result:
+    def communicate(
+        self, *, max_output: Size | None = None, overflow: Overflow | None = None, timeout: float | None = None
+    ) -> Result:
         """Take all output, and return it with the exit code. A timeout ends only the waiting."""
-        return self._loop.call(self._process.communicate(max_output=max_output, timeout=timeout))
+        return self._loop.call(self._process.communicate(max_output=max_output, overflow=overflow, timeout=timeout))
 
     def discard(self) -> None:
         """Drop all output that was not taken, now and later, so that nobody has to take it."""
@@ -386,6 +414,33 @@ class Watch:
         self.close()
 
 
+class PortWatch:
+    """Tells which TCP ports open and close, see :class:`execagent.PortWatch`."""
+
+    def __init__(self, loop: _Loop, watch: AsyncPortWatch) -> None:
+        self._loop = loop
+        self._watch = watch
+
+    def next(self) -> PortChanges:
+        """Wait for changes, and take all that have come."""
+        return self._loop.call(self._watch.next())
+
+    def __iter__(self) -> Iterator[PortChanges]:
+        return _Iterator(self._loop, aiter(self._watch))
+
+    def close(self) -> None:
+        """End the watch."""
+        self._loop.call(self._watch.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Files:
     """The file system of the agent, see :class:`execagent.Files`."""
 
@@ -405,25 +460,53 @@ class Files:
         """Return the content of a file as text."""
         return self._loop.call(self._files.read_text(path, encoding=encoding, max_bytes=max_bytes))
 
-    def write(self, path: RemotePath, data: Data) -> None:
-        """Create or replace a file."""
-        self._loop.call(self._files.write(path, data))
+    def write(
+        self,
+        path: RemotePath,
+        data: Data,
+        *,
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
+        """Create or replace a file, see :meth:`execagent.Files.write`."""
+        writing = self._files.write(path, data, mode=mode, parents=parents, exclusive=exclusive, atomic=atomic)
+        self._loop.call(writing)
 
-    def write_text(self, path: RemotePath, text: str, *, encoding: str = "utf-8") -> None:
+    def write_text(
+        self,
+        path: RemotePath,
+        text: str,
+        *,
+        encoding: str = "utf-8",
+        mode: int | None = None,
+        parents: bool = False,
+        exclusive: bool = False,
+        atomic: bool = False,
+    ) -> None:
         """Create or replace a file with a text."""
-        self._loop.call(self._files.write_text(path, text, encoding=encoding))
+        self.write(path, text.encode(encoding), mode=mode, parents=parents, exclusive=exclusive, atomic=atomic)
 
-    def stat(self, path: RemotePath) -> Stat:
-        """Describe a path; of a link, what it leads to."""
-        return self._loop.call(self._files.stat(path))
+    def stat(self, path: RemotePath, *, follow: bool = True) -> Stat:
+        """Describe a path; without ``follow``, a link itself."""
+        return self._loop.call(self._files.stat(path, follow=follow))
+
+    def stat_many(self, paths: Sequence[RemotePath], *, follow: bool = True) -> builtins.list[Stat | RpcError]:
+        """Describe many paths with few requests: what :meth:`stat` returns or raises for each, in their order."""
+        return self._loop.call(self._files.stat_many(paths, follow=follow))
 
     def exists(self, path: RemotePath) -> bool:
         """Report whether a path exists."""
         return self._loop.call(self._files.exists(path))
 
-    def list(self, path: RemotePath) -> list[DirEntry]:
-        """List a directory, sorted by name."""
-        return self._loop.call(self._files.list(path))
+    def list(self, path: RemotePath, *, follow: bool = True) -> builtins.list[DirEntry]:
+        """List a directory, sorted by name; without ``follow``, all names with links, described themselves."""
+        return self._loop.call(self._files.list(path, follow=follow))
+
+    def search(self, path: RemotePath, pattern: str | None = None, **options: Unpack[SearchOptions]) -> Search:
+        """Find names, or with a pattern lines of files, see :meth:`execagent.Files.search`."""
+        return self._loop.call(self._files.search(path, pattern, **options))
 
     def walk(
         self,
@@ -447,9 +530,9 @@ class Files:
             )
         )
 
-    def realpath(self, path: RemotePath) -> str:
-        """Resolve all links of a path that exists."""
-        return self._loop.call(self._files.realpath(path))
+    def realpath(self, path: RemotePath, *, missing_ok: bool = False) -> str:
+        """Resolve all links of a path that exists; with ``missing_ok``, names at its end may be missing."""
+        return self._loop.call(self._files.realpath(path, missing_ok=missing_ok))
 
     def mkdir(self, path: RemotePath, *, parents: bool = True) -> None:
         """Make a directory."""
@@ -676,7 +759,7 @@ class Sessions:
         self._loop = loop
         self._sessions = sessions
 
-    def list(self) -> list[SessionInfo]:
+    def list(self) -> builtins.list[SessionInfo]:
         """List the sessions, oldest first."""
         return self._loop.call(self._sessions.list())
 
@@ -730,7 +813,7 @@ class Agent:
         return self._loop.call(self._agent.info())
 
     def status(self) -> str:
-        """Ask whether the agent is ready, for up to 10 s."""
+        """Ask whether the agent is ready, for up to 10 s. This never waits for a lost connection."""
         return self._loop.call(self._agent.status())
 
     def request(self, method: str, params: Mapping[str, object]) -> Any:
@@ -760,6 +843,14 @@ class Agent:
     def plan(self, sandbox: Sandbox, *, cwd: RemotePath | None = None) -> Plan:
         """Return what a sandbox means on this agent, for many commands."""
         return self._loop.call(self._agent.plan(sandbox, cwd=cwd))
+
+    def ports(self, *, sandbox: Plan | None = None) -> Ports:
+        """List the TCP ports that listen on the agent's side."""
+        return self._loop.call(self._agent.ports(sandbox=sandbox))
+
+    def watch_ports(self, *, sandbox: Plan | None = None) -> PortWatch:
+        """Watch the ports that :meth:`ports` lists."""
+        return PortWatch(self._loop, self._loop.call(self._agent.watch_ports(sandbox=sandbox)))
 
     def dial(self, to: str | int, *, sandbox: Plan | None = None) -> Socket:
         """Connect to a port of the agent's machine, tcp://HOST:PORT or unix:///PATH, as the agent sees it."""
@@ -795,8 +886,8 @@ class Agent:
 
     def close(self) -> None:
         """End the client. Closing again is no error. It happens by itself when Python ends."""
+        self._loop.close(self._agent.close)
         _open.discard(self)
-        self._loop.close(self._agent.close())
 
     def __enter__(self) -> Self:
         return self
@@ -853,7 +944,8 @@ class ConnectOptions(TypedDict, total=False):
 def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Agent:
     """Connect to an agent, see :func:`execagent.connect`.
 
-    The callbacks of questions run in threads. Those of decisions run in the thread of the client, and must not call it.
+    The callbacks of questions run in threads of their own, and may use and close the client. Those of decisions run in
+    its event loop, and must not. A process that was forked needs a client of its own.
     """
     opening = async_connect(url, **options)
     loop = _Loop()
@@ -864,5 +956,5 @@ def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Agent:
     try:
         return Agent(loop, loop.call(open()))
     except BaseException:
-        loop.close(None)
+        loop.close()
         raise

@@ -1,6 +1,6 @@
 import { createHash, randomBytes, type Hash } from "node:crypto";
 import { constants, type BigIntStats } from "node:fs";
-import { link, lstat, lutimes, mkdir, open, readdir, readlink, realpath, rename, symlink, unlink, type FileHandle } from "node:fs/promises";
+import { link, lstat, lutimes, mkdir, open, readdir, readlink, realpath, rename, stat, symlink, unlink, type FileHandle } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import type { Agent } from "../agent.js";
 import { cleanupMs } from "../client.js";
@@ -459,15 +459,16 @@ class Receiver {
   }
 
   /**
-   * Finds the target by the rules of docker: into a directory, else to a name whose folder exists. A link is no directory
-   * here, whatever it leads to, because an earlier copy may have made it: it is replaced.
+   * Finds the target by the rules of docker: into a directory, else to a name whose folder exists. A link is never followed,
+   * because an earlier copy may have made it. One to a file or to nothing is replaced. Any other link is refused, because
+   * it may be one that the host needs, as /bin is. So is every link where a directory is meant.
    */
   static async aim(to: string, asked: string | undefined, options: CopyOptions): Promise<Receiver> {
     if (to === "") throw new UsageError("the path to copy to is empty");
     const bare = to.replace(/(?:\/\.?)+$/, "") || "/";
     const info = await lstat(bare).catch((error: unknown) => ((error as NodeJS.ErrnoException).code === "ENOENT" ? undefined : throwLocal(error)));
     const linked = info?.isSymbolicLink() === true;
-    if (linked && bare !== to) throw new UsageError(`${printable(bare, 256)} is a link, which no copy follows: name what it leads to`);
+    if (linked && (bare !== to || !(await replaceable(bare)))) throw new UsageError(`${printable(bare, 256)} is a link, which no copy follows: name what it leads to, or remove it`);
     const directory = async (path: string, flags = 0): Promise<FileHandle> => open(path, constants.O_RDONLY | constants.O_DIRECTORY | flags).catch(throwLocal);
     if (info?.isDirectory()) return new Receiver(await directory(bare, constants.O_NOFOLLOW), to, undefined, asked, false, options);
     if (info !== undefined && !linked && (!info.isFile() || bare !== to)) throw new UsageError(`${printable(to, 256)} is neither a file nor a directory to copy to`);
@@ -532,7 +533,7 @@ class Receiver {
     if (++this.#count > maxEntries) throw new ProtocolError(`the stream of the agent has more than ${maxEntries} entries`);
     const names = this.#place(header.name);
     if (this.#asked === undefined && names.length === (this.#name === undefined ? 0 : 1) && header.kind !== "directory") {
-      throw new ProtocolError(`the stream of the agent has a ${header.kind} as the directory whose content was asked for`);
+      throw new ProtocolError(`the stream of the agent has the source ${printable(String(header.name), 256)}, which is no directory`);
     }
     const omitted = this.#omitted;
     const skipped = omitted !== undefined && names.length > omitted.length && omitted.every((name, i) => name.equals(names[i] as Buffer));
@@ -713,6 +714,11 @@ class Receiver {
       await stream.read(padded(header.size) - header.size);
     }
   }
+}
+
+/** Reports whether a link leads to a file or to nothing. */
+function replaceable(link: string): Promise<boolean> {
+  return stat(link).then((info) => info.isFile(), (error: NodeJS.ErrnoException) => error.code === "ENOENT");
 }
 
 /** Returns a path to a name in an open directory. */

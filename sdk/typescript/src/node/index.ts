@@ -64,7 +64,7 @@ export class NodeAgent extends Agent {
     return upload(this, from, to, options);
   }
 
-  /** Copies a file or a tree of the agent to this machine, see {@link upload}. Nothing is written outside of `to`. */
+  /** Copies a file or a tree of the agent to this machine, see {@link upload}. Nothing is written outside of `to`, and no link there is followed. */
   download(from: string, to: string, options?: CopyOptions): Promise<void> {
     return download(this, from, to, options);
   }
