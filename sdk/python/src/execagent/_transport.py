@@ -16,6 +16,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
 
 _PING_EVERY = 30.0
-_LOOK_EVERY = 1.0
+_LOOK_EVERY = 1.0  # seconds between looks at a connection that is not read
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
 _MAX_FRAGMENTS = 4096
 _silent = logging.getLogger("execagent.websockets")
@@ -199,12 +200,13 @@ def _unheard(sock: socket.socket) -> float:
 
     It confirms also what its program does not read.
     """
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
+    if sys.platform != "linux" or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return 0
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60)
     except OSError:
         return 0
+    # tcpi_unacked and tcpi_last_ack_recv of struct tcp_info.
     (unconfirmed,), (heard,) = struct.unpack_from("I", info, 24), struct.unpack_from("I", info, 56)
     return heard / 1000 if unconfirmed else 0
 
