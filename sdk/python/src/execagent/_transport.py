@@ -85,6 +85,8 @@ class WebSocket:
         self._reading = False
         self._time = asyncio.get_running_loop().time
         self._heard = self._time()
+        self.fault = ""
+        """What the other end has done, if the connection was ended here because of it."""
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
 
@@ -113,7 +115,7 @@ class WebSocket:
         try:
             return await self._ws.recv(decode)
         except self._ended as error:
-            raise EndError(_end_text(error)) from error
+            raise EndError(self.fault or _end_text(error)) from error
         finally:
             self._reading = False
 
@@ -252,7 +254,7 @@ async def dial(
                 if frame.opcode < 8:
                     self.fragments = 0 if frame.fin else self.fragments + 1
                     if self.fragments > _MAX_FRAGMENTS:
-                        self.set_connection_exc(EndError(f"a message has more than {_MAX_FRAGMENTS} fragments"))
+                        self.over.fault = f"a message has more than {_MAX_FRAGMENTS} fragments"
                         self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
