@@ -693,11 +693,11 @@ async def test_tls(tmp_path: Path) -> None:
         subprocess.run(["openssl", *args], cwd=tmp_path, check=True, capture_output=True)
 
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "ca.key",
-            "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")  # fmt: skip
+            "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
     for name in ("server", "client"):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key",
                 "-out", f"{name}.csr", "-subj", f"/CN={name}")  # fmt: skip
-        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:agent.test")
+        (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:agent.test\nauthorityKeyIdentifier=keyid")
         openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
                 "-out", f"{name}.pem", "-days", "2", "-extfile", "ext")  # fmt: skip
         (tmp_path / f"{name}.key").chmod(0o600)

@@ -386,6 +386,7 @@ class Agent:
         command = _argv(argv)
         if kill_after is not None and kill_after <= 0:
             raise ValueError(f"kill_after is {kill_after}, and must be positive")
+        most = None if max_output is None else read_size(max_output, "max_output", 1, MAX_AGENT_OUTPUT)
         limits = limits_of(memory, cpus, pids, file_size)
         runs_as = None if user is None else run_as(user)
         core = self._core
@@ -432,9 +433,9 @@ class Agent:
         if builtin:
             await core.require("tools of its own", "processBuiltins")
             params["builtin"] = True
-        if max_output is not None:
-            params["maxOutputBytes"] = read_size(max_output, "max_output", 1, MAX_AGENT_OUTPUT)
+        if most is not None:
             await core.require("bounds of the output of a command", "processMaxOutput")
+            params["maxOutputBytes"] = most
         if limits is not None:
             await core.require("limits of one command", "processLimits")
             params["limits"] = limits
@@ -504,6 +505,7 @@ class Agent:
 
         This needs an agent with ``ports``.
         """
+        await self._core.require("listing ports", "ports")
         return ports_of(Record(wire.PORT_LIST, await self._core.request(wire.PORT_LIST, _confined(sandbox))))
 
     async def watch_ports(self, *, sandbox: Plan | None = None) -> PortWatch:

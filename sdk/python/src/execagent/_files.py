@@ -345,6 +345,7 @@ class Files:
         This needs an agent with ``fsMetadata``.
         """
         clean = [native(path) for path in paths]
+        await self._core.require("describing many paths at once", "fsMetadata")
         details = "stat" if follow else "lstat"
         found: builtins.list[Stat | RpcError] = []
         while len(found) < len(clean):
@@ -437,6 +438,7 @@ class Files:
 
         This needs an agent with ``fsSearch``, and no other program there.
         """
+        await self._core.require("searching files", "fsSearch")
         words: dict[str, object] = {
             "globs": [globs] if isinstance(globs, str) else list(globs),
             "pattern": pattern,

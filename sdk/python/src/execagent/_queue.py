@@ -34,19 +34,13 @@ class Changes:
     async def wait(self, gone: asyncio.Future[None] | None = None) -> None:
         """Wait for the next change, or until gone is done."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake(_: object) -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
         self._waiters.append(waiter)
-        if gone is not None:
-            gone.add_done_callback(wake)
         try:
-            await waiter
+            if gone is None:
+                await waiter
+            else:
+                await asyncio.wait({waiter, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if gone is not None:
-                gone.remove_done_callback(wake)
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 

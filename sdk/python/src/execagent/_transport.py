@@ -16,6 +16,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
 
 _PING_EVERY = 30.0
-_LOOK_EVERY = 1.0
+_LOOK_EVERY = 1.0  # seconds between looks at a connection that is not read
 _SILENCE = 90.0  # a peer from which nothing has come for so long is gone
 _MAX_FRAGMENTS = 4096
 _silent = logging.getLogger("execagent.websockets")
@@ -84,6 +85,8 @@ class WebSocket:
         self._reading = False
         self._time = asyncio.get_running_loop().time
         self._heard = self._time()
+        self.fault = ""
+        """What the other end has done, if the connection was ended here because of it."""
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep())
 
@@ -112,7 +115,7 @@ class WebSocket:
         try:
             return await self._ws.recv(decode)
         except self._ended as error:
-            raise EndError(_end_text(error)) from error
+            raise EndError(self.fault or _end_text(error)) from error
         finally:
             self._reading = False
 
@@ -199,12 +202,13 @@ def _unheard(sock: socket.socket) -> float:
 
     It confirms also what its program does not read.
     """
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
+    if sys.platform != "linux" or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return 0
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60)
     except OSError:
         return 0
+    # tcpi_unacked and tcpi_last_ack_recv of struct tcp_info.
     (unconfirmed,), (heard,) = struct.unpack_from("I", info, 24), struct.unpack_from("I", info, 56)
     return heard / 1000 if unconfirmed else 0
 
@@ -250,7 +254,7 @@ async def dial(
                 if frame.opcode < 8:
                     self.fragments = 0 if frame.fin else self.fragments + 1
                     if self.fragments > _MAX_FRAGMENTS:
-                        self.set_connection_exc(EndError(f"a message has more than {_MAX_FRAGMENTS} fragments"))
+                        self.over.fault = f"a message has more than {_MAX_FRAGMENTS} fragments"
                         self.transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
