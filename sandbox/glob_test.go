@@ -46,16 +46,14 @@ func TestGlobChoices(t *testing.T) {
 		braces.Expand(strings.Repeat("{a,b}", 9)+strings.Repeat("{", 200)+strings.Repeat("}", 200), 999)
 	})
 	for pattern, want := range map[string]int{
-		"a":                          1,
-		"{a,b}":                      2,
-		"{a,b}{c,d,e}":               6,
-		"{a,{b,c}d,{e,{f,g}}}":       6,
-		"{}":                         1,
-		"{,}":                        2,
-		`\{a,b\}`:                    1,
-		"[{,}]{a,b}":                 2,
-		`[\],]{a,b}`:                 2,
-		"a,b":                        1,
+		"{a,b}":                2,
+		"{a,b}{c,d,e}":         6,
+		"{a,{b,c}d,{e,{f,g}}}": 6,
+		"{}":                   1, "{,}": 2,
+		`\{a,b\}`:    1,
+		"[{,}]{a,b}": 2,
+		`[\],]{a,b}`: 2,
+		"a":          1, "a,b": 1,
 		strings.Repeat("{a,b}", 100): 1000, "{{a}[{}]{b,{c}}}{}": 2,
 		strings.Repeat("{a,", 1000) + strings.Repeat("}", 1000): 1000,
 	} {
