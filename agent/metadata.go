@@ -96,7 +96,8 @@ func (d *describer) names(ctx context.Context, path string) map[uint32]string {
 	lines.Buffer(nil, maxAccounts) // a group can have thousands of members
 	for lines.Scan() {
 		fields := strings.SplitN(lines.Text(), ":", 4)
-		if len(fields) < 3 || len(fields[0]) > maxAccountName {
+		// Both kinds of file have a field after the number, without which the number may be cut.
+		if len(fields) < 4 || len(fields[0]) > maxAccountName {
 			continue
 		}
 		id, err := strconv.ParseUint(fields[2], 10, 32)

@@ -219,8 +219,12 @@ const maxBusy = 256 * time.Millisecond
 func newGroup(reaper *Reaper, path string, argv []string, attr *syscall.ProcAttr) (*group, error) {
 	fd := -1
 	attr.Sys.PidFD = &fd
+	begin := linux.Fork
+	if attr.Sys.Credential != nil {
+		begin = linux.ForkApart
+	}
 	fork := func() (int, error) {
-		return linux.Fork(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+		return begin(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
 	}
 	pid, err := reaper.Fork(fork)
 	if err == syscall.EINVAL {

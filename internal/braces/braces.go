@@ -10,7 +10,37 @@ func Expand(pattern string, most int) (choices []string, ok bool) {
 	if count(pattern, most+1) > most {
 		return nil, false
 	}
-	return expand(pattern), true
+	return expand(lean(pattern)), true
+}
+
+// lean returns a pattern without its braces that have no comma, because each of them stands for one pattern, but
+// would cost a copy of the pattern for each choice of all the others.
+func lean(pattern string) string {
+	type brace struct {
+		at     int
+		commas bool
+	}
+	var open []brace
+	drop := make([]bool, len(pattern))
+	for i, c := range special(pattern) {
+		last := len(open) - 1
+		switch {
+		case c == '{':
+			open = append(open, brace{at: i})
+		case c == ',' && last >= 0:
+			open[last].commas = true
+		case c == '}' && last >= 0:
+			drop[open[last].at], drop[i] = !open[last].commas, !open[last].commas
+			open = open[:last]
+		}
+	}
+	kept := make([]byte, 0, len(pattern))
+	for i, out := range drop {
+		if !out {
+			kept = append(kept, pattern[i])
+		}
+	}
+	return string(kept)
 }
 
 // count returns how many patterns without braces a valid pattern stands for, or

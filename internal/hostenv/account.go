@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/execagent/execagent/internal/paths"
 )
 
 // The databases of users and of groups, passwd(5) and group(5). Only the files are read, because the name
@@ -97,7 +99,7 @@ func findUser(file string, right func(name string, uid uint32) bool) (a Account,
 	err = eachEntry(file, 7, func(entry []string) bool { // name:password:uid:gid:gecos:home:shell
 		uid, ok := number(entry[2])
 		gid, also := number(entry[3])
-		if found = ok && also && right(entry[0], uid); found {
+		if found = ok && also && entry[0] != "" && right(entry[0], uid); found {
 			a = Account{UID: uid, GID: gid, Name: entry[0], Home: entry[5], Shell: entry[6]}
 		}
 		return !found
@@ -114,7 +116,7 @@ func number(text string) (uint32, bool) {
 // eachEntry calls take with the fields of each line that has so many, until take returns false. A missing file
 // has no lines. A file that is not read to its end is an error, because what is missing could be what counts.
 func eachEntry(file string, fields int, take func(entry []string) bool) error {
-	f, err := os.Open(file)
+	f, _, err := paths.OpenRegular(file, 0) // the image of a container can have a FIFO there
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

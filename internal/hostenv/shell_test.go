@@ -12,12 +12,11 @@ import (
 
 func TestFindAccount(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	passwd, groups := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	passwd, groups := filepath.Join(t.TempDir(), "passwd"), filepath.Join(t.TempDir(), "group")
 	fill := strings.Repeat("x:x:1:a,b,c,d,e,f,g\n", maxAccountLine/16) // more than a line may have
 	rig.Must(t, os.WriteFile(groups, []byte("seven:x:70:other\n"+fill+"late:x:71:other,seven\n"), 0o666), os.WriteFile(passwd, []byte(
 		"root:x:0:0:root:/root:/bin/bash\n\n# comment\nshort:x:7\nword:x:seven:7::/w:/bin/sh\nlong:x:7:7:a:b:/l:/bin/sh\n"+
-			"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\nagain:x:7:7::/home/again:/bin/sh\nbare:x:8:8:::"), 0o666))
+			"seven:x:7:7:Seven,,,:/home/seven:/bin/zsh\nagain:x:7:7::/home/again:/bin/sh\n:x:9:9::/no-name:/bin/sh\nbare:x:8:8:::"), 0o666))
 	for _, tt := range [][3]string{ // user, group, what is found
 		{"root", "", "&{0 0 [0] root /root /bin/bash}"},
 		{"7", "", "&{7 7 [71 7] seven /home/seven /bin/zsh}"},
@@ -37,6 +36,7 @@ func TestFindAccount(t *testing.T) {
 	}
 	rig.Must(t, os.Truncate(groups, int64(len(fill))+2*maxAccountLine))
 	rig.Says(t, rig.Err(findAccount(passwd, groups, "7", "")), "group: "+groups+" has a line of more than", "a list that is cut")
+	rig.Says(t, rig.Err(findAccount(passwd, os.DevNull, "7", "")), "group: "+os.DevNull+" is not a regular file", "a FIFO or a device")
 }
 
 func TestChooseShell(t *testing.T) {

@@ -13,6 +13,7 @@
 //	DropBoundingCaps, CheckCaps
 //	ErrnoText, ErrNoProcfs           the text of an error number; why there is no /proc/self/exe
 //	NoteScore, ForgetStarter, Fork   keep children from inheriting what the starter of a server has set
+//	ForkApart                        and the keys of this process
 //	SetDefault                       gives a signal its default action
 //	NextData                         where a file has data, and where holes
 //	CheckDir                         why a directory cannot be entered

@@ -22,10 +22,10 @@ var forgets atomic.Bool
 // positive one is: in a pod, for example, the score is that of the pod. Signals that this process
 // ignores still have no effect on it. It is called once, before Fork.
 func ForgetStarter() {
-	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && nice > 20 { // 20 minus the niceness
-		startPlain()
-	}
 	forgets.Store(true)
+	if negative() {
+		plain = startThread()
+	}
 	// Go keeps these signals ignored. A signal with a handler has its default action in a child.
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
 		if Ignores(sig) {
@@ -72,51 +72,81 @@ func Ignores(sig syscall.Signal) bool {
 // Fork calls fork, which forks a child and returns when it has executed something. After ForgetStarter, the
 // child blocks no signals, and has neither a negative OOM score nor a negative niceness, from its first
 // moment: a program that forked at once could pass such values on before anybody took them from it.
-func Fork(fork func() (pid int, err error)) (pid int, err error) {
-	if !forgets.Load() {
-		return fork()
-	}
-	spare.begin()
-	defer spare.end()
-	unblocked := func() {
-		var none, before unix.Sigset_t
-		if err = unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
-			return
+func Fork(fork func() (pid int, err error)) (pid int, err error) { return forkOn(plain, fork) }
+
+// ForkApart is Fork for a child of another user, who must not have the keys of this process: the session keyring
+// of the child is new and empty (session-keyring(7)). A child possesses what it inherits, whatever its user is.
+func ForkApart(fork func() (pid int, err error)) (pid int, err error) {
+	return forkOn(apart(), func() (int, error) {
+		// Where the kernel has no keys, or a filter refuses this, the child has none either.
+		_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+		if err != nil && err != unix.ENOSYS && err != unix.EPERM {
+			return 0, os.NewSyscallError("keyctl", err)
 		}
-		defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
-		pid, err = fork()
+		return fork()
+	})
+}
+
+// forkOn forks on a thread of [startThread]; nil: on any.
+func forkOn(thread chan func(), fork func() (pid int, err error)) (pid int, err error) {
+	forked := func() { pid, err = fork() }
+	if forgets.Load() {
+		spare.begin()
+		defer spare.end()
+		forked = func() {
+			var none, before unix.Sigset_t
+			if err = unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
+				return
+			}
+			defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+			pid, err = fork()
+		}
 	}
-	if plain != nil {
+	if thread != nil {
 		done := make(chan struct{})
-		plain <- func() {
+		thread <- func() {
 			defer close(done)
-			unblocked()
+			forked()
 		}
 		<-done
 		return pid, err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	unblocked()
+	forked()
 	return pid, err
 }
 
 // plain has work for a thread with the niceness 0; nil: all threads have it, or a positive one. A thread
 // without privileges that has given up a negative niceness never gets it back, so this one is for forks
-// alone. It never ends, because the kernel takes its end for the end of the parent of its children. Forks
-// are not slower by that: package syscall makes one at a time.
+// alone.
 var plain chan func()
 
-// startPlain starts that thread.
-func startPlain() {
-	plain = make(chan func())
+// apart has work for a thread whose session keyring is not that of this process. A thread cannot go back to a
+// keyring without a name, so this one is for forks of [ForkApart] alone.
+var apart = sync.OnceValue(startThread)
+
+// startThread starts a thread for forks. If its niceness is negative, it has 0. It never ends, because the kernel
+// takes its end for the end of the parent of its children. Forks are not slower by that: package syscall makes one
+// at a time.
+func startThread() chan func() {
+	thread := make(chan func())
 	go func() {
 		runtime.LockOSThread()
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // of this thread; whoever may lower it may raise it
-		for do := range plain {
+		if forgets.Load() && negative() {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) // of this thread; whoever may lower it may raise it
+		}
+		for do := range thread {
 			do()
 		}
 	}()
+	return thread
+}
+
+// negative reports whether the niceness of the calling thread is negative.
+func negative() bool {
+	nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	return err == nil && nice > 20 // 20 minus the niceness
 }
 
 // spare is the negative OOM score of this process, which no child inherits. A score belongs to a process
