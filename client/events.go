@@ -48,10 +48,10 @@ func (p *Process) accept(ctx context.Context, e Event) bool {
 	return true
 }
 
-// noteLocked notes the exit code before anybody can see the event.
+// noteLocked notes how the process has ended before anybody can see the event.
 func (p *Process) noteLocked(e Event) {
 	if e.Kind == Exited && p.exit == nil {
-		p.exit = &e.ExitCode
+		p.exit, p.ending = &e.ExitCode, e.Ending
 	}
 }
 

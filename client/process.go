@@ -43,6 +43,7 @@ type Process struct {
 	order   order
 	pipes   *pipes // nil until Stdout or Stderr is asked for
 	exit    *int
+	ending  protocol.Ending
 	behind  bool // events are held until the server has been asked for earlier ones
 	chasing bool // a goroutine is asking
 	deaf    bool // events are dropped from now on
@@ -390,6 +391,14 @@ func (p *Process) Wait(ctx context.Context) (exitCode int, err error) {
 		return 0, protocolErrorf("process %.256s closed without having exited", p.id)
 	}
 	return *p.exit, nil
+}
+
+// Ending says what else is known of the end, once [Process.Wait] has returned the exit code: for a caller that does
+// not take the events itself.
+func (p *Process) Ending() protocol.Ending {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ending
 }
 
 // Read asks the server for retained output. It does not affect Events.

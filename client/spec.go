@@ -91,6 +91,9 @@ func (c *Client) params(ctx context.Context, spec *Spec) (protocol.StartParams, 
 		params.TimeoutMs = new(uint64(spec.Timeout.Milliseconds()))
 	}
 	if spec.MaxOutput != 0 {
+		if spec.MaxOutput > protocol.MaxOutputBytes {
+			return params, fmt.Errorf("the bound of %d bytes on the output is above %d", spec.MaxOutput, protocol.MaxOutputBytes)
+		}
 		params.MaxOutputBytes = &spec.MaxOutput
 	}
 	if len(spec.Argv) == 0 {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/execagent/execagent/client"
@@ -15,7 +16,7 @@ import (
 
 // TestScenarios has each scenario of the clients with the Go client, over each way to an agent.
 func TestScenarios(t *testing.T) {
-	all := rig.Value(scenario.Load(os.DirFS("../sdk/scenarios")))
+	all, unknown := rig.Value(scenario.Load(os.DirFS("../sdk/scenarios"))), rig.Value(scenario.Load(os.DirFS("testdata/unknown")))
 	socket := filepath.Join(rig.Value(filepath.EvalSymlinks(t.TempDir())), "s")
 	rig.Start(t, exec.Command(program, "--listen", "unix://"+socket)).Line(t)
 	site := rig.NewSite(t)
@@ -26,22 +27,23 @@ func TestScenarios(t *testing.T) {
 		"stdio": func() client.Config { return client.Command(program, "--listen", "stdio") },
 		"relay": func() client.Config { return rig.Value(remote.Registry(site.URL(), "ci-scenarios", site.Harness)) },
 	} {
-		for _, s := range all {
+		for _, s := range append(all, unknown...) {
 			if !s.Runs(way) {
 				continue
 			}
 			t.Run(way+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()
-				dir := rig.Value(filepath.EvalSymlinks(t.TempDir()))
-				rig.Must(t, os.Mkdir(filepath.Join(dir, "here"), 0o755), os.Mkdir(filepath.Join(dir, "there"), 0o755))
-				web, err := scenario.Serve()
-				rig.Must(t, err)
+				here, there := rig.Value(filepath.EvalSymlinks(t.TempDir())), rig.Value(filepath.EvalSymlinks(t.TempDir()))
+				web := rig.Value(scenario.Serve())
 				defer web.Close()
-				err = scenario.Run(t.Context(), s, config(), filepath.Join(dir, "there"), filepath.Join(dir, "here"), web)
-				if errors.Is(err, scenario.ErrLacks) {
+				switch err := scenario.Run(t.Context(), s, config(), there, here, web); {
+				case errors.Is(err, scenario.ErrLacks):
 					t.Skip(err)
+				case slices.Contains(unknown, s):
+					rig.Is(t, err, scenario.ErrUnknown, "it ends with")
+				default:
+					rig.Check(t, err)
 				}
-				rig.Check(t, err)
 			})
 		}
 	}

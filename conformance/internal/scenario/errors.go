@@ -5,20 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/protocol"
 )
+
+// cause is what the agent's system said about an error; the zero value: nothing is known.
+func cause(err error) protocol.Cause {
+	if server, ok := errors.AsType[*client.ServerError](err); ok && server.Err.Cause() != nil {
+		return *server.Err.Cause()
+	}
+	return protocol.Cause{}
+}
 
 // is reports whether an error is of a kind.
 func is(kind string, err error) bool {
-	server, isServer := errors.AsType[*client.ServerError](err)
-	errno := 0
-	if isServer {
-		if cause := server.Err.Cause(); cause != nil {
-			errno = cause.Errno
-		}
-	}
+	_, isServer := errors.AsType[*client.ServerError](err)
 	switch kind {
 	case "notFound":
 		return errors.Is(err, fs.ErrNotExist)
@@ -27,9 +31,9 @@ func is(kind string, err error) bool {
 	case "alreadyExists":
 		return errors.Is(err, fs.ErrExist)
 	case "notADirectory":
-		return errno == int(syscall.ENOTDIR)
+		return cause(err).Errno == int(syscall.ENOTDIR)
 	case "isADirectory":
-		return errno == int(syscall.EISDIR)
+		return cause(err).Errno == int(syscall.EISDIR)
 	case "refused":
 		return isServer
 	case "timeout":
@@ -49,7 +53,8 @@ func is(kind string, err error) bool {
 		_, ok := errors.AsType[*client.GapError](err)
 		return ok
 	case "usage":
-		return !isServer && !is("disconnected", err) && !is("closed", err)
+		others := []string{"refused", "timeout", "disconnected", "closed", "unsupported", "stdin", "gap"}
+		return !slices.ContainsFunc(others, func(other string) bool { return is(other, err) })
 	}
 	return false
 }
@@ -70,16 +75,18 @@ func fails(want map[string]any, err error, result any) error {
 				got = int(server.Err.Code)
 			}
 		case "errno":
-			if isServer && server.Err.Cause() != nil {
-				got = server.Err.Cause().Errno
-			}
+			got = cause(err).Errno
+		case "what":
+			got = cause(err).What
 		case "retryable":
 			got = client.Retryable(err)
 		case "message":
 			got = err.Error()
-		default:
+		case "stdout", "stderr", "exitCode":
 			members, _ := result.(map[string]any)
 			got = members[name]
+		default:
+			return fmt.Errorf("%w: member %s of fails", ErrUnknown, name)
 		}
 		if found := differs(w, got, name); found != "" {
 			return fmt.Errorf("%w: %s", err, found)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/execagent/execagent/client"
@@ -17,6 +19,7 @@ import (
 // A Scenario is what a client has to do.
 type Scenario struct {
 	Name  string   `json:"name"`
+	About string   `json:"about"`
 	Needs []string `json:"needs"`
 	Over  []string `json:"over"`
 	Steps []step   `json:"steps"`
@@ -43,8 +46,13 @@ func Load(folder fs.FS) (all []*Scenario, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var file struct{ Scenarios []*Scenario }
-		if err := json.Unmarshal(text, &file); err != nil {
+		var file struct {
+			About     string
+			Scenarios []*Scenario
+		}
+		in := json.NewDecoder(bytes.NewReader(text))
+		in.DisallowUnknownFields() // a member that nobody reads would check nothing
+		if err := in.Decode(&file); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		all = append(all, file.Scenarios...)
@@ -54,6 +62,10 @@ func Load(folder fs.FS) (all []*Scenario, err error) {
 
 // ErrLacks is in the chain of an error that says why a scenario cannot be run.
 var ErrLacks = errors.New("not for this client and agent")
+
+// ErrUnknown is in the chain of an error about words of a scenario that are unknown here. No step may expect it,
+// because words that nobody reads would check nothing.
+var ErrUnknown = errors.New("unknown to the runner of the Go client")
 
 // Runs reports whether a scenario is for a way to an agent: ws, unix, stdio or relay.
 func (s *Scenario) Runs(way string) bool {
@@ -70,6 +82,8 @@ type runner struct {
 	values map[string]any
 	tasks  sync.WaitGroup
 	last   map[string]*task // that was begun, of each handle
+	// unknown is an ErrUnknown of a task. It counts also if no step awaits the task.
+	unknown atomic.Pointer[error]
 }
 
 // Run runs a scenario with a client of its own. dir and here are empty folders of this machine.
@@ -79,14 +93,19 @@ func Run(ctx context.Context, s *Scenario, config client.Config, dir, here strin
 	}}
 	config.Dial = r.line.connect
 	ctx, stop := context.WithCancel(ctx)
-	defer r.tasks.Wait()
 	defer stop()
 	var err error
 	if r.client, err = client.Connect(ctx, config); err != nil {
 		return err
 	}
-	defer r.client.Close() // also ends what tasks read
-	return r.run(ctx, s)
+	err = r.run(ctx, s)
+	_ = r.client.Close() // also ends what tasks read
+	stop()
+	r.tasks.Wait()
+	if unknown := r.unknown.Load(); unknown != nil {
+		return *unknown
+	}
+	return err
 }
 
 // A line is how the client connects. It can be cut.
@@ -160,9 +179,9 @@ type task struct {
 
 func (r *runner) step(ctx context.Context, s step) error {
 	arguments, _ := r.fill(s.With).(map[string]any)
-	var on any
-	if s.On != "" {
-		on = r.values[s.On]
+	on, known := r.values[s.On]
+	if s.On != "" && !known {
+		return fmt.Errorf("%w: handle %s", ErrUnknown, s.On)
 	}
 	work := func() (any, error) { return r.do(ctx, s.Do, on, &with{values: arguments}) }
 	if s.Background {
@@ -172,14 +191,16 @@ func (r *runner) step(ctx context.Context, s step) error {
 			if before != nil {
 				<-before.done // the steps of one handle keep their order
 			}
-			t.result, t.err = work()
+			if t.result, t.err = work(); errors.Is(t.err, ErrUnknown) {
+				r.unknown.CompareAndSwap(nil, &t.err)
+			}
 		})
 		r.values[s.As], r.last[s.On] = t, t
 		return nil
 	}
 	result, err := work()
 	switch {
-	case errors.Is(err, ErrLacks):
+	case errors.Is(err, ErrLacks), errors.Is(err, ErrUnknown):
 		return err
 	case s.Fails != nil && err == nil:
 		return fmt.Errorf("it did not fail, and gave %s", show(result))

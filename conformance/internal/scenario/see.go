@@ -61,7 +61,11 @@ func differs(want, got any, at string) string {
 			return no("is not")
 		}
 		for name, x := range w {
-			if found := differs(x, g[name], at+"."+name); found != "" {
+			member, known := g[name] // nil: it is absent
+			if !known {
+				return fmt.Sprintf("%s has no %s", at, name)
+			}
+			if found := differs(x, member, at+"."+name); found != "" {
 				return found
 			}
 		}

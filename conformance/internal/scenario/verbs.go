@@ -16,52 +16,6 @@ import (
 	"github.com/execagent/execagent/protocol"
 )
 
-// with are the arguments of a verb. The first one that cannot be read is err.
-type with struct {
-	values map[string]any
-	err    error
-}
-
-func (w *with) text(name string) string {
-	v, _ := w.values[name].(string)
-	return v
-}
-
-func (w *with) number(name string) int {
-	v, _ := w.values[name].(float64)
-	return int(v)
-}
-
-// flag is a boolean with a default.
-func (w *with) flag(name string, absent bool) bool {
-	if v, ok := w.values[name].(bool); ok {
-		return v
-	}
-	return absent
-}
-
-func (w *with) duration(name string) time.Duration {
-	return time.Duration(w.number(name)) * time.Millisecond
-}
-
-func (w *with) list(name string) (all []string) {
-	values, _ := w.values[name].([]any)
-	for _, v := range values {
-		all = append(all, fmt.Sprint(v))
-	}
-	return all
-}
-
-func (w *with) data(name string) []byte {
-	v, ok := w.values[name]
-	if !ok {
-		return nil
-	}
-	d, err := data(v)
-	w.err = errors.Join(w.err, err)
-	return d
-}
-
 // A process is a handle with its two streams, which are read from its start, so that it can be waited for.
 type process struct {
 	*client.Process
@@ -75,36 +29,9 @@ func newProcess(p *client.Process, err error) (any, error) {
 	return &process{p, p.Stdout(), p.Stderr()}, nil
 }
 
-// spec is a command.
-func (w *with) spec() (client.Spec, error) {
-	for _, name := range []string{"sandbox", "check", "maxOutput", "killAfter"} {
-		if _, ok := w.values[name]; ok {
-			return client.Spec{}, fmt.Errorf("%w: the Go client has no %s", ErrLacks, name)
-		}
-	}
-	s := client.Spec{Argv: w.list("argv"), Dir: w.text("cwd"), PipeStdin: w.flag("stdin", false), ID: w.text("id")}
-	if script, ok := w.values["script"]; ok {
-		s.Argv = []string{"sh", "-c", fmt.Sprint(script)}
-	}
-	env, _ := w.values["env"].(map[string]any)
-	for name, v := range env {
-		s.Env = append(s.Env, fmt.Sprintf("%s=%v", name, v))
-	}
-	switch tty := w.values["tty"].(type) {
-	case map[string]any:
-		size := with{values: tty}
-		s.TTY = &client.TTY{Rows: uint16(size.number("rows")), Cols: uint16(size.number("cols"))}
-	case bool:
-		if tty {
-			s.TTY = &client.TTY{}
-		}
-	}
-	return s, nil
-}
-
 // ended is the result of a command.
-func ended(code int, stdout, stderr []byte) map[string]any {
-	result := map[string]any{"exitCode": code, "stdout": stdout, "stderr": stderr, "stdoutTruncated": false, "stderrTruncated": false, "timedOut": false}
+func ended(code int, ending protocol.Ending, stdout, stderr []byte) map[string]any {
+	result := map[string]any{"exitCode": code, "signal": nil, "stdout": stdout, "stderr": stderr, "timedOut": ending.TimedOut, "outOfMemory": ending.OutOfMemory}
 	if code > 128 {
 		result["signal"] = code - 128
 	}
@@ -114,7 +41,10 @@ func ended(code int, stdout, stderr []byte) map[string]any {
 // do carries out a verb.
 func (r *runner) do(ctx context.Context, verb string, on any, w *with) (any, error) {
 	result, err := r.verb(ctx, verb, on, w)
-	return result, errors.Join(w.err, err)
+	if wrong := w.end(); wrong != nil && !errors.Is(err, ErrUnknown) {
+		return nil, wrong
+	}
+	return result, err
 }
 
 func (r *runner) verb(ctx context.Context, verb string, on any, w *with) (any, error) {
@@ -124,7 +54,7 @@ func (r *runner) verb(ctx context.Context, verb string, on any, w *with) (any, e
 	case *client.File:
 		switch verb {
 		case "readAt":
-			p := make([]byte, w.number("length"))
+			p := make([]byte, min(w.number("length"), maxData))
 			n, err := on.ReadAtContext(ctx, p, int64(w.number("offset")))
 			if errors.Is(err, io.EOF) {
 				err = nil
@@ -137,10 +67,20 @@ func (r *runner) verb(ctx context.Context, verb string, on any, w *with) (any, e
 			return nil, on.Close()
 		}
 	case *client.Watch:
-		if verb == "close" {
+		switch verb {
+		case "next":
+			return changes(ctx, on)
+		case "close":
 			return nil, on.Close()
 		}
-		return changes(ctx, on)
+	case *client.PortWatch:
+		switch verb {
+		case "next":
+			next, err := on.Next(ctx)
+			return map[string]any{"opened": ports(next.Opened), "closed": ports(next.Closed)}, err
+		case "close":
+			return nil, on.Close()
+		}
 	case *client.Socket:
 		switch verb {
 		case "write":
@@ -154,6 +94,9 @@ func (r *runner) verb(ctx context.Context, verb string, on any, w *with) (any, e
 			return nil, on.Close()
 		}
 	case *task:
+		if verb != "await" {
+			break
+		}
 		select {
 		case <-on.done:
 			return on.result, on.err
@@ -163,88 +106,38 @@ func (r *runner) verb(ctx context.Context, verb string, on any, w *with) (any, e
 	case nil:
 		return r.global(ctx, verb, w)
 	}
-	return nil, fmt.Errorf("%w: the Go client has no verb %s of %T", ErrLacks, verb, on)
+	return nil, fmt.Errorf("%w: verb %s of %T", ErrUnknown, verb, on)
 }
 
 // global carries out a verb of the client, or of the runner.
 func (r *runner) global(ctx context.Context, verb string, w *with) (any, error) {
-	files := r.client.FS(nil)
-	path := w.text("path")
 	switch verb {
 	case "run", "shell":
-		spec, err := w.spec()
-		if err != nil {
-			return nil, err
-		}
-		if d := w.duration("timeout"); d > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, d)
-			defer cancel()
-		}
-		result, err := r.client.Run(ctx, spec, w.data("input"))
-		if result == nil {
-			return nil, err
-		}
-		return ended(result.ExitCode, result.Stdout, result.Stderr), err
+		return r.command(ctx, verb, w)
 	case "spawn":
-		spec, err := w.spec()
-		if err != nil {
+		spec := w.spec()
+		spec.PipeStdin, spec.ID = w.flag("stdin", false), w.text("id")
+		if err := w.end(); err != nil {
 			return nil, err
 		}
 		return newProcess(r.client.Spawn(ctx, spec))
 	case "attach":
-		if _, ok := w.values["after"]; ok {
-			return newProcess(r.client.AttachAfter(ctx, w.text("id"), uint64(w.number("after"))))
+		id := w.text("id")
+		if after := w.count("after"); after != nil {
+			return newProcess(r.client.AttachAfter(ctx, id, *after))
 		}
-		return newProcess(r.client.Attach(ctx, w.text("id")))
+		return newProcess(r.client.Attach(ctx, id))
 	case "processes":
 		return listed(r.client.Processes(ctx))
-	case "readFile":
-		return files.ReadFile(ctx, path)
-	case "writeFile":
-		return nil, files.WriteFile(ctx, path, w.data("data"))
-	case "list":
-		return entries(files.ReadDir(ctx, path))
-	case "stat", "exists":
-		m, err := files.Stat(ctx, path)
-		switch {
-		case verb == "exists" && errors.Is(err, fs.ErrNotExist):
-			return false, nil
-		case err != nil:
-			return nil, err
-		case verb == "exists":
-			return true, nil
-		}
-		return map[string]any{"isFile": m.IsFile, "isDirectory": m.IsDirectory, "isSymlink": m.IsSymlink, "size": m.Size}, nil
-	case "makeDirectory":
-		return nil, files.Mkdir(ctx, path, w.flag("parents", true))
-	case "remove":
-		err := files.Remove(ctx, path)
-		if w.flag("recursive", false) {
-			err = files.RemoveAll(ctx, path)
-		}
-		if w.flag("missingOk", false) && errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return nil, err
-	case "rename":
-		return nil, files.Rename(ctx, w.text("from"), w.text("to"), w.flag("replace", true))
-	case "copy":
-		return nil, files.Copy(ctx, w.text("from"), w.text("to"))
-	case "realpath":
-		return files.Canonicalize(ctx, path)
-	case "walk":
-		return walked(files.Walk(ctx, path, protocol.WalkOptions{MaxDepth: 64, MaxDirectories: 1000, MaxEntries: 1000}))
-	case "openFile":
-		return files.Open(ctx, path, map[string]string{"read": protocol.OpenRead, "write": protocol.OpenReplace}[w.text("mode")])
-	case "watch":
-		return files.Watch(ctx, path, w.flag("recursive", false))
-	case "applyPatch":
-		return patched(files.ApplyPatch(ctx, w.text("cwd"), w.text("patch"), w.flag("dryRun", false)))
 	case "http":
 		return r.http(ctx, w)
 	case "connectTo":
 		return r.client.DialSocket(ctx, w.text("to"), nil)
+	case "ports":
+		all, _, err := r.client.Ports(ctx, nil)
+		return ports(all), err
+	case "watchPorts":
+		return r.client.WatchPorts(ctx, nil)
 	case "info":
 		info, err := r.client.Info(ctx)
 		if err != nil {
@@ -260,23 +153,124 @@ func (r *runner) global(ctx context.Context, verb string, w *with) (any, error) 
 	case "sleep":
 		return nil, sleep(ctx, w.duration("ms"))
 	case "localWrite":
+		path := w.text("path")
 		return nil, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, w.data("data"), 0o644))
 	case "localRead":
-		return os.ReadFile(path)
+		return os.ReadFile(w.text("path"))
 	case "sequence":
 		var b bytes.Buffer
-		for i := w.number("from"); i <= w.number("to"); i++ {
+		for i, last := w.number("from"), w.number("to"); i <= last; i++ {
 			fmt.Fprintln(&b, i)
 		}
 		return b.Bytes(), nil
+	case "upload", "download", "forward":
+		_, _ = w.text("from"), w.text("to")
+		return nil, fmt.Errorf("%w: the Go client has no %s", ErrLacks, verb)
 	}
-	return nil, fmt.Errorf("%w: the Go client has no verb %s", ErrLacks, verb)
+	return r.files(ctx, verb, w)
+}
+
+// command runs a command to its end.
+func (r *runner) command(ctx context.Context, verb string, w *with) (any, error) {
+	w.lacks("check")
+	spec, input, patience := w.spec(), w.data("input"), w.duration("timeout")
+	if verb == "shell" {
+		spec.Argv = []string{"sh", "-c", w.text("script")}
+	}
+	if err := w.end(); err != nil {
+		return nil, err
+	}
+	if patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	got, err := r.client.Run(ctx, spec, input)
+	if got == nil {
+		return nil, err
+	}
+	result := ended(got.ExitCode, got.Ending, got.Stdout, got.Stderr)
+	result["stdoutOmitted"], result["stdoutTruncated"] = got.StdoutOmitted, got.StdoutOmitted > 0
+	result["stderrOmitted"], result["stderrTruncated"] = got.StderrOmitted, got.StderrOmitted > 0
+	return result, err
+}
+
+// files carries out a verb of the client that is about files.
+func (r *runner) files(ctx context.Context, verb string, w *with) (any, error) {
+	files := r.client.FS(nil)
+	switch verb {
+	case "rename":
+		return nil, files.Rename(ctx, w.text("from"), w.text("to"), w.flag("replace", true))
+	case "copy":
+		return nil, files.Copy(ctx, w.text("from"), w.text("to"))
+	case "statMany":
+		details := protocol.Stat
+		if !w.flag("follow", true) {
+			details = protocol.Lstat
+		}
+		return described(files.StatMany(ctx, w.list("paths"), details))
+	case "applyPatch":
+		return patched(files.ApplyPatch(ctx, w.text("cwd"), w.text("patch"), w.flag("dryRun", false)))
+	}
+	path := w.text("path")
+	switch verb {
+	case "readFile":
+		return files.ReadFile(ctx, path)
+	case "writeFile":
+		o := client.WriteOptions{Parents: w.flag("parents", false), Exclusive: w.flag("exclusive", false), Atomic: w.flag("atomic", false)}
+		if mode := w.count("mode"); mode != nil {
+			o.Mode = new(fs.FileMode(*mode))
+		}
+		return nil, files.WriteFileWith(ctx, path, w.data("data"), o)
+	case "list":
+		if !w.flag("follow", true) {
+			return entries(files.ReadDirLstat(ctx, path))
+		}
+		return entries(files.ReadDir(ctx, path))
+	case "stat":
+		if !w.flag("follow", true) {
+			return metadata(files.Lstat(ctx, path))
+		}
+		return metadata(files.StatDetails(ctx, path))
+	case "exists":
+		_, err := files.Stat(ctx, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return true, err
+	case "makeDirectory":
+		return nil, files.Mkdir(ctx, path, w.flag("parents", true))
+	case "remove":
+		remove, missingOk := files.Remove, w.flag("missingOk", false)
+		if w.flag("recursive", false) {
+			remove = files.RemoveAll
+		}
+		err := remove(ctx, path)
+		if missingOk && errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, err
+	case "realpath":
+		if w.flag("missingOk", false) {
+			return files.CanonicalizeMissing(ctx, path)
+		}
+		return files.Canonicalize(ctx, path)
+	case "search":
+		return searched(files.Search(ctx, path, w.search()))
+	case "walk":
+		return walked(files.Walk(ctx, path, protocol.WalkOptions{MaxDepth: uint64(value(w, "maxDepth", 64.0)), MaxDirectories: 1000, MaxEntries: 1000}))
+	case "openFile":
+		return files.Open(ctx, path, map[string]string{"read": protocol.OpenRead, "write": protocol.OpenReplace}[w.text("mode")])
+	case "watch":
+		return files.Watch(ctx, path, w.flag("recursive", false))
+	}
+	return nil, fmt.Errorf("%w: verb %s", ErrUnknown, verb)
 }
 
 func listed(all []protocol.ListedProcess, err error) (any, error) {
 	list := []any{}
 	for _, p := range all {
-		one := map[string]any{"id": p.ProcessID, "argv": p.Argv, "exited": p.Exited}
+		one := map[string]any{"id": p.ProcessID, "argv": p.Argv, "exited": p.Exited, "exitCode": nil}
 		if p.ExitCode != nil {
 			one["exitCode"] = *p.ExitCode
 		}
@@ -285,12 +279,99 @@ func listed(all []protocol.ListedProcess, err error) (any, error) {
 	return list, err
 }
 
+// ports are ports as results have them.
+func ports(all []protocol.Port) any {
+	list := []any{}
+	for _, p := range all {
+		list = append(list, map[string]any{"port": p.Port, "address": p.Address, "uid": known(p.UID), "pid": known(p.PID), "program": known(p.Program)})
+	}
+	return list
+}
+
+// known is a value that may be absent.
+func known[T any](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return *v
+}
+
 func entries(all []protocol.DirectoryEntry, err error) (any, error) {
 	list := []any{}
 	for _, e := range all {
-		list = append(list, map[string]any{"name": e.FileName, "isFile": e.IsFile, "isDirectory": e.IsDirectory})
+		list = append(list, map[string]any{"name": e.FileName, "isFile": e.IsFile, "isDirectory": e.IsDirectory, "type": e.Type, "size": known(e.Size), "mode": known(e.Mode)})
 	}
 	return list, err
+}
+
+func metadata(m *protocol.FileMetadata, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	members := map[string]any{
+		"isFile": m.IsFile, "isDirectory": m.IsDirectory, "isSymlink": m.IsSymlink, "size": m.Size, "type": m.Type, "mode": known(m.Mode),
+		"uid": known(m.UID), "gid": known(m.GID), "owner": m.Owner, "group": m.Group, "linkTarget": nil,
+	}
+	if m.LinkTarget != "" {
+		members["linkTarget"] = m.LinkTarget
+	}
+	return members, nil
+}
+
+func described(all []client.Described, err error) (any, error) {
+	list := []any{}
+	for _, one := range all {
+		member, failed := metadata(one.Metadata, one.Err)
+		if failed != nil {
+			member = map[string]any{"errno": cause(failed).Errno}
+		}
+		list = append(list, member)
+	}
+	return list, err
+}
+
+// search are the arguments of a search.
+func (w *with) search() protocol.SearchParams {
+	params := protocol.SearchParams{
+		Globs: w.list("globs"), Literal: w.flag("literal", false), IgnoreCase: w.flag("ignoreCase", false), Hidden: w.flag("hidden", false),
+		NoIgnore: w.flag("noIgnore", false), Before: w.count("before"), After: w.count("after"), MaxMatches: w.count("maxMatches"),
+	}
+	if pattern, ok := take[string](w, "pattern"); ok {
+		params.Pattern = &pattern
+	}
+	if kind, ok := take[string](w, "kind"); ok {
+		params.Kind = new(protocol.FileKind(kind))
+	}
+	return params
+}
+
+func searched(found *protocol.SearchResult, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	files := []any{}
+	for _, f := range found.Files {
+		matches := []any{}
+		for _, m := range f.Matches {
+			matches = append(matches, map[string]any{
+				"line": m.Line, "column": m.Column, "length": m.Length, "text": m.Text, "cut": m.Cut, "before": texts(m.Before), "after": texts(m.After),
+			})
+		}
+		files = append(files, map[string]any{"path": f.Path, "kind": string(f.Kind), "matches": matches})
+	}
+	members := map[string]any{"files": files, "truncated": nil, "filesRead": found.FilesRead, "binaryFiles": found.BinaryFiles}
+	if found.Truncated != "" {
+		members["truncated"] = found.Truncated
+	}
+	return members, nil
+}
+
+func texts(all []string) any {
+	list := []any{}
+	for _, one := range all {
+		list = append(list, one)
+	}
+	return list
 }
 
 func walked(found *protocol.WalkResult, err error) (any, error) {
@@ -314,11 +395,7 @@ func patched(result *protocol.ApplyPatchResult, err error) (any, error) {
 		err = errors.Join(err, pathErr)
 		list = append(list, map[string]any{"kind": c.Kind, "path": path})
 	}
-	members := map[string]any{"output": result.Output, "changes": list}
-	if result.Diff != nil {
-		members["diff"] = *result.Diff
-	}
-	return members, err
+	return map[string]any{"output": result.Output, "changes": list, "diff": known(result.Diff)}, err
 }
 
 // calm is how long no change comes before a watch has told all.
@@ -342,7 +419,7 @@ func changes(ctx context.Context, watch *client.Watch) (any, error) {
 		}
 		overflow = overflow || more.Overflow
 		for _, c := range more.List {
-			one := map[string]any{"kind": string(c.Kind), "path": c.Path}
+			one := map[string]any{"kind": string(c.Kind), "path": c.Path, "from": nil}
 			if c.From != "" {
 				one["from"] = c.From
 			}
@@ -353,7 +430,7 @@ func changes(ctx context.Context, watch *client.Watch) (any, error) {
 
 func (r *runner) http(ctx context.Context, w *with) (any, error) {
 	params := protocol.HTTPRequestParams{Method: w.text("method"), URL: w.text("url"), BodyBase64: w.data("content")}
-	headers, _ := w.values["headers"].(map[string]any)
+	headers, _ := take[map[string]any](w, "headers")
 	for name, v := range headers {
 		params.Headers = append(params.Headers, protocol.HTTPHeader{Name: name, Value: fmt.Sprint(v)})
 	}
@@ -395,13 +472,13 @@ func (p *process) do(ctx context.Context, verb string, w *with) (any, error) {
 			defer cancel()
 		}
 		code, err := p.Wait(ctx)
-		return ended(code, nil, nil), err
+		return ended(code, p.Ending(), nil, nil), err
 	case "output":
 		return p.output(ctx)
 	case "readUntil":
 		return p.readUntil(w.text("stream"), []byte(w.text("text")))
 	}
-	return nil, fmt.Errorf("%w: the Go client has no verb %s of a process", ErrLacks, verb)
+	return nil, fmt.Errorf("%w: verb %s of a process", ErrUnknown, verb)
 }
 
 // output reads both streams to their ends, and waits.
@@ -419,7 +496,7 @@ func (p *process) output(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	code, err := p.Wait(ctx)
-	return ended(code, stdout, stderr), err
+	return ended(code, p.Ending(), stdout, stderr), err
 }
 
 // readUntil reads a stream up to and with a text. It ends with the stream, which ends with the client.
