@@ -663,6 +663,24 @@ test("a handshake that lies", { timeout: 30_000 }, async (t) => {
   }
 });
 
+test("a command that does not start, and one with a word that there is not", { timeout: 30_000 }, async (t) => {
+  let what: unknown = "program";
+  const { server, agent } = await meet(t, { "process/start": () => new Refusal(-32603, "No such file or directory (os error 2)", { errno: 2, what }) });
+  await assert.rejects(agent.run(["no\u001bne"], { cwd: "/w" }), { code: "NOT_FOUND", message: "no\\u001bne: No such file or directory (os error 2) (-32603)" });
+  what = "cwd";
+  await assert.rejects(agent.run(["x"], { cwd: "/w" }), { code: "NOT_FOUND", message: "/w: No such file or directory (os error 2) (-32603)" });
+  what = "constructor";
+  await assert.rejects(agent.run(["x"]), { message: "No such file or directory (os error 2) (-32603)" });
+
+  const asked = server.link.requests.length;
+  for (const [call, name] of [
+    [agent.run(["x"], { sandbx: {} } as object), "sandbx"], [agent.spawn(["x"], { Sandbox: {} } as object), "Sandbox"], [agent.shell("x", { stdin: true } as object), "stdin"],
+  ] as [Promise<unknown>, string][]) {
+    await assert.rejects(call, (error: AgentError) => error.code === "USAGE" && error.message.startsWith(`a command has ${name}, and can only have `));
+  }
+  assert.equal(server.link.requests.length, asked);
+});
+
 test("errors of the server", { timeout: 30_000 }, async (t) => {
   let refusal = new Refusal(-32603, "x");
   const { agent } = await meet(t, { "fs/getMetadata": () => refusal });
