@@ -111,7 +111,17 @@ interface Bundle {
 
 async function fetchPost(url: string, headers: Readonly<Record<string, string>>, body: string, signal: AbortSignal): Promise<{ status: number; text: string }> {
   const response = await fetch(url, { method: "POST", headers, body, signal, redirect: "manual" });
-  return { status: response.status, text: await response.text() };
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for (const reader = (response.body ?? new Blob([]).stream()).getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) return { status: response.status, text: new TextDecoder().decode(concat(pieces, length)) };
+    pieces.push(value);
+    length += value.length;
+    if (length <= maxAnswer) continue;
+    await reader.cancel();
+    throw new ProtocolError("the answer of the registry is too long");
+  }
 }
 
 /** Asks the registry where to connect. While nobody is connected to the environment it is asked again. */
