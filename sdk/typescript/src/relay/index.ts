@@ -226,6 +226,7 @@ class RelayChannel implements Channel {
   #answer: ((payload: Uint8Array) => void) | undefined;
   #sent = 0;
   #sending: Promise<void> = Promise.resolve();
+  #unsent = 0; // bytes that were not encrypted yet
   #expected = 0;
   #early = new Map<number, Uint8Array>();
   #tooEarly: Uint8Array[] = [];
@@ -378,6 +379,7 @@ class RelayChannel implements Channel {
     const length = new Uint8Array(4);
     new DataView(length.buffer).setUint32(0, content.length);
     const bytes = concat([length, content]);
+    this.#unsent += bytes.length;
     this.#sending = this.#sending.then(async () => {
       try {
         for (let at = 0; at < bytes.length && !this.#over; at += recordBytes) {
@@ -386,8 +388,14 @@ class RelayChannel implements Channel {
         }
       } catch (error) {
         this.#end(error);
+      } finally {
+        this.#unsent -= bytes.length;
       }
     });
+  }
+
+  unsent(): number {
+    return this.#unsent + (this.#socket?.bufferedAmount ?? 0);
   }
 
   #end(cause: unknown): void {
