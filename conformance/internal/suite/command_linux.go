@@ -19,8 +19,11 @@ func shell(command string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// killGroup kills a command and what it has started.
-func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+// killGroup kills a command, which may have left its group, and what it has started.
+func killGroup(cmd *exec.Cmd) {
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	_ = cmd.Process.Kill()
+}
 
 // ending returns a function that waits for a command to end by itself, kills it and what it has started
 // otherwise, and may be called again.

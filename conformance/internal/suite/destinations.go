@@ -24,6 +24,7 @@ type destinations struct {
 
 	mu    sync.Mutex
 	seen  []string // what has come
+	size  int      // of seen, in bytes
 	conns map[net.Conn]struct{}
 	done  bool
 	wg    sync.WaitGroup
@@ -82,7 +83,7 @@ func (d *destinations) accept(l net.Listener, serve func(net.Conn)) {
 			return
 		}
 		d.mu.Lock()
-		if d.done {
+		if d.done || len(d.conns) >= maxConns {
 			_ = c.Close()
 		}
 		d.conns[c] = struct{}{}
@@ -97,11 +98,26 @@ func (d *destinations) accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// note keeps what has come.
+const (
+	// maxSeen bounds what servers of a case keep of what has come, and maxConns their connections.
+	maxSeen  = 16 << 20
+	maxConns = 256
+	// maxRequests bounds what one connection brings, in bytes.
+	maxRequests = 4 << 20
+)
+
+// note keeps what has come. With too much of it the servers end.
 func (d *destinations) note(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.seen = append(d.seen, text)
+	if d.size += len(text) + 64; d.size <= maxSeen {
+		d.seen = append(d.seen, text)
+		return
+	}
+	d.done = true
+	for c := range d.conns {
+		_ = c.Close()
+	}
 }
 
 // count returns how many requests had a text.
@@ -114,6 +130,13 @@ func (d *destinations) count(text string) (n int) {
 		}
 	}
 	return n
+}
+
+// all returns what has come.
+func (d *destinations) all() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.seen, "; ")
 }
 
 // echo sends back what comes.
@@ -134,7 +157,7 @@ func (d *destinations) echo(c net.Conn) {
 // describe answers requests with what they were, as they were: with their headers in the order in
 // which these have come, which net/http would not tell.
 func (d *destinations) describe(c net.Conn, server string) {
-	in := bufio.NewReader(c)
+	in := bufio.NewReader(io.LimitReader(c, maxRequests))
 	for {
 		description, head, err := describeOne(in, server)
 		if err != nil {

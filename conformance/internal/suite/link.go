@@ -21,23 +21,23 @@ import (
 const (
 	// maxMessage is how long a message may be, in bytes. The protocol allows more (rpc.md 1.3), which no case needs.
 	maxMessage = 16 << 20
-	// maxCommas bounds the values of a message, which take more memory than its text.
-	maxCommas = 1 << 20
 	// maxReceived and maxMessages bound what one program sends in one case, in bytes and in messages.
 	maxReceived = 32 << 20
 	maxMessages = 5000
+	// maxCommas bounds the values in them, which take more memory than their text.
+	maxCommas = 1 << 20
 )
 
 // errFlood says that a program sends more than any case makes it send.
 var errFlood = errors.New("it sends without end")
 
 // An intake counts what was received.
-type intake struct{ bytes, messages int }
+type intake struct{ bytes, messages, commas int }
 
 // take counts a message, and refuses it beyond the bounds.
 func (i *intake) take(message []byte) error {
-	i.bytes, i.messages = i.bytes+len(message), i.messages+1
-	if i.bytes > maxReceived || i.messages > maxMessages || bytes.Count(message, []byte(",")) > maxCommas {
+	i.bytes, i.messages, i.commas = i.bytes+len(message), i.messages+1, i.commas+bytes.Count(message, []byte(","))
+	if i.bytes > maxReceived || i.messages > maxMessages || i.commas > maxCommas {
 		return errFlood
 	}
 	return nil

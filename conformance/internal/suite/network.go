@@ -49,7 +49,7 @@ func (p *player) networkStep(ctx context.Context, s step, name string) (is bool,
 		return true, p.conns[name].none(ctx, s.ExpectNone, time.Duration(cmp.Or(s.Within, 0.3)*float64(time.Second)))
 	case s.ExpectSeen != "":
 		if n := p.servers.count(s.ExpectSeen); n != s.Count {
-			return true, fmt.Errorf("the destinations have seen %q %d times, not %d: %q", s.ExpectSeen, n, s.Count, p.servers.seen)
+			return true, fmt.Errorf("the destinations have seen %q %d times, not %d: %.2000q", s.ExpectSeen, n, s.Count, p.servers.all())
 		}
 		return true, nil
 	}

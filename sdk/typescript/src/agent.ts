@@ -2,12 +2,12 @@ import { applyBounds, size, type Bounds } from "./bounds.js";
 import { anything, count, flag, list, optional, record, text, type Check } from "./check.js";
 import { duration, type CallOptions, type Client, type Info, type Method, type OpenedSession, type SessionOptions, type State } from "./client.js";
 import { isLoss, within } from "./connection.js";
-import { CommandError, OutputLimitError, ProtocolError, ServerError, TimeoutError, UsageError, type AgentError } from "./errors.js";
+import { CommandError, OutputLimitError, ProtocolError, ServerError, TimeoutError, UsageError, withPath, type AgentError } from "./errors.js";
 import { Feed } from "./feed.js";
 import { Files } from "./files.js";
 import { Http } from "./http.js";
 import { Handle, listedProcesses, Process, readAnswer, type Exit, type ListedProcess, type Signal } from "./process.js";
-import { confinement, named, type Policy } from "./sandbox.js";
+import { confinement, named, only, type Policy } from "./sandbox.js";
 import { Socket } from "./socket.js";
 import { concat, printable, randomId, toBytes, toText } from "./text.js";
 import { toURI } from "./uri.js";
@@ -192,6 +192,13 @@ class Kept {
 
 const maxOutput = 64 << 20;
 
+/** The options of commands. Another one is refused: a word for `sandbox` that is misspelt must not run a command without one. */
+const commandWords = [
+  "cwd", "env", "inherit", "sandbox", "execPolicy", "id", "arg0", "killAfterMs", "memory", "cpus", "pids", "fileSize", "user", "tty", "maxOutput", "signal", "failFast",
+];
+const spawnWords = [...commandWords, "stdin"];
+const runWords = [...commandWords, "input", "timeoutMs", "overflow", "check"];
+
 /** The most that an agent keeps of a stream until its end. */
 const agentOutputMost = 8 << 20;
 
@@ -261,6 +268,7 @@ export class Agent implements AsyncDisposable {
    * The end is that of all output: a background process that keeps the output open is waited for.
    */
   async run(argv: readonly string[], options: RunOptions = {}): Promise<Result> {
+    only(options, runWords, "a command");
     const { input, tty, timeoutMs, maxOutput: wanted, overflow, check, ...rest } = options;
     const limitMs = duration(timeoutMs, "timeoutMs");
     const most = wanted === undefined ? maxOutput : size(wanted, "maxOutput");
@@ -316,6 +324,7 @@ export class Agent implements AsyncDisposable {
    */
   async spawn(argv: readonly string[], options: SpawnOptions = {}): Promise<Process> {
     const { client } = this;
+    only(options, spawnWords, "a command");
     const killAfterMs = duration(options.killAfterMs, "killAfterMs");
     if (typeof argv === "string") throw new UsageError("the command is a string: give a list of words, or call shell() for a script");
     if (!Array.isArray(argv) || argv.length === 0) throw new UsageError("the command is empty");
@@ -357,7 +366,11 @@ export class Agent implements AsyncDisposable {
     }
     const byAgent = killAfterMs !== undefined && capabilities["processTimeout"] === true;
     if (byAgent) params.timeoutMs = Math.max(1, Math.round(killAfterMs));
-    const handle = await Handle.start(client, params, options);
+    const handle = await Handle.start(client, params, options).catch((error: unknown) => {
+      // Its text does not name what does not exist.
+      const what = error instanceof ServerError ? error.what : undefined;
+      throw what === "program" || what === "cwd" ? withPath(error as ServerError, what === "cwd" ? cwd : (argv[0] as string)) : error;
+    });
     if (killAfterMs !== undefined && !byAgent) handle.killAfter(killAfterMs);
     return new Process(handle);
   }

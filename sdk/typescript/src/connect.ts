@@ -13,6 +13,8 @@ export interface WebSocketLike {
   /** Those of the package ws, with which the server waits while output is not read. */
   pause?(): void;
   resume?(): void;
+  /** How many bytes wait to be sent. Without it nothing bounds the answers to a server that does not read. */
+  readonly bufferedAmount?: number;
 }
 
 /** Opens a WebSocket with headers. */
@@ -107,7 +109,7 @@ function openWebSocket(make: () => WebSocketLike, events: ChannelEvents, signal:
     signal.addEventListener("abort", abort, { once: true });
     on("open", () => {
       signal.removeEventListener("abort", abort);
-      const channel: Channel = { send: (message) => socket.send(message), close: () => socket.close() };
+      const channel: Channel = { send: (message) => socket.send(message), unsent: () => socket.bufferedAmount ?? 0, close: () => socket.close() };
       if (typeof socket.pause === "function" && typeof socket.resume === "function") {
         channel.pause = () => socket.pause?.();
         channel.resume = () => socket.resume?.();

@@ -13,6 +13,8 @@ export interface Channel {
   close(): void | Promise<void>;
   /** Makes the server say something. Without it the server is asked for its status. */
   ping?(): void;
+  /** How many bytes were given to {@link send} and have not left. Without it nothing bounds the answers to a server that does not read. */
+  unsent?(): number;
   /** Whether the channel itself notices a server that is gone without a word. */
   readonly watched?: boolean;
 }
@@ -38,6 +40,9 @@ const maxAbandoned = 64 * maxCalls;
 
 /** How many questions of the server may be open. */
 const maxQuestions = 1024;
+
+/** How many characters of answers to questions may wait in a row, because the server does not read. */
+const maxReplies = 4 << 20;
 
 /** The pause before a server is asked again that has no room, or that cannot be reached. */
 export const pauseMs = 100;
@@ -87,6 +92,7 @@ export class Connection {
   #waiting = 0;
   #lastId = 0;
   #questions = 0;
+  #replies = 0; // characters of answers since nothing waited to be sent
   #inbox: string[] = [];
   #inboxSize = 0;
   #busy = false;
@@ -357,7 +363,11 @@ export class Connection {
   #question(id: unknown, method: string, params: unknown): void {
     if (typeof id !== "string" && !Number.isSafeInteger(id)) throw new ProtocolError("a request of the server has an id that is no number and no text");
     const reply = (answer: object): void => {
-      if (!this.gone) this.#send(encode({ id, ...answer }));
+      if (this.gone) return;
+      const message = encode({ id, ...answer });
+      this.#replies = (this.#channel?.unsent?.() ?? 0) === 0 ? 0 : this.#replies + message.length;
+      if (this.#replies > maxReplies) this.end(new ProtocolError("the server asks without end, and does not read the answers"));
+      else this.#send(message);
     };
     if (this.#questions >= maxQuestions) {
       reply({ error: { code: -32600, message: `${maxQuestions} questions are open` } });

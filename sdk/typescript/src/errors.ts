@@ -230,6 +230,11 @@ export function serverError(answer: ServerAnswer, path?: string): ServerError {
   return answer.code === notFoundCode ? new NotFoundError(answer, path) : new ServerError(answer, path);
 }
 
+/** Returns the same error with a path before its text. */
+export function withPath(error: ServerError, path: string): ServerError {
+  return serverError({ code: error.number, message: error.text, data: error.data }, path);
+}
+
 function memberOf(answer: ServerAnswer, name: string): unknown {
   const { data } = answer;
   return typeof data === "object" && data !== null && Object.hasOwn(data, name) ? (data as Record<string, unknown>)[name] : undefined;

@@ -1,7 +1,7 @@
 import { anything, bytes, count, flag, integer, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
 import { background, cleanupMs, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
 import { isLoss, isShortOfMemory, isUnsent, within, type Connection } from "./connection.js";
-import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError } from "./errors.js";
+import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError, withPath } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
 import { concat, encodeBase64, toBytes, toText } from "./text.js";
 import { toPath, toURI } from "./uri.js";
@@ -555,7 +555,7 @@ async function about<T>(path: string, call: Promise<T>): Promise<T> {
   try {
     return await call;
   } catch (error) {
-    if (error instanceof ServerError) throw serverError({ code: error.number, message: error.text, data: error.data }, path);
+    if (error instanceof ServerError) throw withPath(error, path);
     throw error;
   }
 }

@@ -117,7 +117,7 @@ function words(value: string | readonly string[] | undefined): string[] {
 }
 
 /** Refuses a word that is not known, because it could have meant less. */
-function only(value: object, names: readonly string[], what: string): void {
+export function only(value: object, names: readonly string[], what: string): void {
   for (const name of Object.keys(value)) {
     if (!names.includes(name)) throw new UsageError(`${what} has ${name}, and can only have ${names.join(", ")}`);
   }

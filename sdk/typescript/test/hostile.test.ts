@@ -1,9 +1,13 @@
 /** Servers that lie, flood or are silent: the error names what was wrong, nothing hangs, and no data is wrong. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import type { Socket } from "node:net";
+import { Duplex } from "node:stream";
 import { describe, test, type TestContext } from "node:test";
 import { connect as connectPlain } from "../src/index.js";
 import { AgentError, connect, NotFoundError, ServerError, webSocket, type Agent, type HttpResponse, type UnsupportedError, type NodeAgent, type NodeOptions, type Process } from "../src/node/index.js";
+import { upgrade } from "../src/node/websocket.js";
 import { REPEAT_OF } from "../src/wire.js";
 import "./rig.js";
 import { info, Refusal, Scripted, silence, type Answer, type Link } from "./scripted.js";
@@ -353,6 +357,49 @@ describe("floods", () => {
     assert.equal(asked, 1024);
   });
 
+  test("of questions, by a server that does not read the answers", { timeout: 120_000 }, async (t) => {
+    const { server, agent } = await meet(t);
+    const { socket } = server.link;
+    socket.pause();
+    const text = JSON.stringify({ id: 1, method: "x" });
+    const some = Buffer.concat(Array<Buffer>(1000).fill(Buffer.concat([Buffer.from([0x81, text.length]), Buffer.from(text)])));
+    const asking = new Promise<void>((resolve) => {
+      socket.on("close", resolve);
+      const more = (): void => void socket.write(some, (error) => error ?? more());
+      more();
+    });
+    await asking; // the client has ended the connection
+    while (agent.generation === 1) await agent.client.change();
+    assert.equal(await agent.status(), "ready");
+  });
+
+  test("of pings, by a server that does not read the answers", { timeout: 30_000 }, async () => {
+    const written: Buffer[] = [];
+    let taken: (() => void) | undefined; // takes what was written first, and all that follows
+    const stream = Object.assign(new Duplex({
+      read: () => {},
+      write: (bytes: Buffer, _, done) => {
+        written.push(bytes);
+        if (!String(bytes).includes("HTTP") && taken === undefined) taken = done;
+        else done();
+      },
+    }), { setNoDelay: () => {} }) as unknown as Socket;
+    const opening = upgrade(stream, { host: "h", path: "/", headers: {} }, { message: () => {}, closed: () => {} }, new AbortController().signal);
+    const key = /Sec-WebSocket-Key: (\S+)/.exec(String(written[0]))?.[1] as string;
+    const accept = createHash("sha1").update(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest("base64");
+    stream.push(`HTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`);
+    await opening;
+    const ping = (text: string): Buffer => Buffer.concat([Buffer.from([0x89, text.length]), Buffer.from(text)]);
+    stream.push(Buffer.concat([...Array<Buffer>(100_000).fill(ping("")), ping("last")]));
+    while (stream.readableLength > 0 || taken === undefined) await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(stream.writableLength < 128 << 10, `${stream.writableLength} bytes wait`);
+    taken();
+    while (stream.writableLength > 0 || written.at(-1)?.length !== 4) await new Promise((resolve) => setImmediate(resolve));
+    const [head, content] = written.slice(-2) as [Buffer, Buffer];
+    assert.equal(String(content.map((byte, i) => byte ^ (head[2 + i] as number))), "last");
+    stream.destroy();
+  });
+
   test("of bodies that nobody reads: one fails, and nothing else waits", { timeout: 60_000 }, async (t) => {
     const { server, agent } = await meet(t, { "http/request": () => ({ status: 200, headers: [], bodyBase64: "" }) });
     const open = async (): Promise<{ id: unknown; response: HttpResponse; seq: number }> => {
@@ -661,6 +708,24 @@ test("a handshake that lies", { timeout: 30_000 }, async (t) => {
     const server = await Scripted.start(t, { initialize: () => result });
     await assert.rejects(connect(server.url, options), { code: "PROTOCOL", message: want });
   }
+});
+
+test("a command that does not start, and one with a word that there is not", { timeout: 30_000 }, async (t) => {
+  let what: unknown = "program";
+  const { server, agent } = await meet(t, { "process/start": () => new Refusal(-32603, "No such file or directory (os error 2)", { errno: 2, what }) });
+  await assert.rejects(agent.run(["no\u001bne"], { cwd: "/w" }), { code: "NOT_FOUND", message: "no\\u001bne: No such file or directory (os error 2) (-32603)" });
+  what = "cwd";
+  await assert.rejects(agent.run(["x"], { cwd: "/w" }), { code: "NOT_FOUND", message: "/w: No such file or directory (os error 2) (-32603)" });
+  what = "constructor";
+  await assert.rejects(agent.run(["x"]), { message: "No such file or directory (os error 2) (-32603)" });
+
+  const asked = server.link.requests.length;
+  for (const [call, name] of [
+    [agent.run(["x"], { sandbx: {} } as object), "sandbx"], [agent.spawn(["x"], { Sandbox: {} } as object), "Sandbox"], [agent.shell("x", { stdin: true } as object), "stdin"],
+  ] as [Promise<unknown>, string][]) {
+    await assert.rejects(call, (error: AgentError) => error.code === "USAGE" && error.message.startsWith(`a command has ${name}, and can only have `));
+  }
+  assert.equal(server.link.requests.length, asked);
 });
 
 test("errors of the server", { timeout: 30_000 }, async (t) => {

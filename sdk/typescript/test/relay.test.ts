@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { AgentError } from "../src/index.js";
@@ -112,6 +114,21 @@ test("a rendezvous in clear text is on this machine", async () => {
   assert.deepEqual(dialled, []);
   for (const url of ["wss://relay.test/x", "ws://127.0.0.1:1/x", "ws://localhost:1/x", "ws://[::1]:1/x"]) await assert.rejects(open(url), { message: "dialled" });
   assert.equal(dialled.length, 4);
+});
+
+test("an answer of a registry without end is given up", { timeout: 60_000 }, async (t) => {
+  let sent = 0;
+  const server = createServer((_, answer) => {
+    const more = (): void => void answer.write("x".repeat(64 << 10), (error) => error ?? ((sent += 64 << 10), more()));
+    more();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const registry = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  for (const way of [connect, connectNode]) {
+    await assert.rejects(way({ registry, environmentId: "e", token: "k" }, { connectTimeoutMs: 50_000, webSocket }), { message: /the answer of the registry is too long/ });
+  }
+  assert.ok(sent < 64 << 20, `${sent} bytes came`);
 });
 
 test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {

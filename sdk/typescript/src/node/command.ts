@@ -82,6 +82,7 @@ export function commandDial(target: CommandTarget): Dial {
             if (over || child.stdin.destroyed) throw new Error(`${file} has ended`);
             child.stdin.write(message + "\n");
           },
+          unsent: () => child.stdin.writableLength,
           pause: () => {
             if (exited) return;
             lines.paused = true;

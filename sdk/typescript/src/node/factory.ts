@@ -15,6 +15,10 @@ export function webSocket(url: string, headers: Readonly<Record<string, string>>
 
 class OwnWebSocket implements WebSocketLike {
   binaryType = "arraybuffer";
+  get bufferedAmount(): number {
+    return this.#channel?.unsent?.() ?? 0;
+  }
+
   readonly #listeners: { kind: Kind; listener: (event: never) => void }[] = [];
   readonly #opening = new AbortController();
   #channel: SocketChannel | undefined;

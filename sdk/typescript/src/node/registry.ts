@@ -1,6 +1,6 @@
 import { request } from "node:http";
 import type { Dial } from "../client.js";
-import { ConnectError, messageOf, UsageError } from "../errors.js";
+import { messageOf, ProtocolError, UsageError } from "../errors.js";
 import type { Post, RegistryTarget } from "../relay/index.js";
 import type { TLSFiles } from "./contexts.js";
 import { openStream, type URLOptions } from "./dial.js";
@@ -43,7 +43,7 @@ function poster(tls: TLSFiles, options: URLOptions): Post {
           let length = 0;
           answer.on("data", (piece: Buffer) => {
             length += piece.length;
-            if (length > maxAnswer) answer.destroy(new ConnectError("the answer of the registry is too long"));
+            if (length > maxAnswer) answer.destroy(new ProtocolError("the answer of the registry is too long"));
             else pieces.push(piece);
           });
           answer.on("error", reject);

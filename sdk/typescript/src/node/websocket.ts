@@ -21,6 +21,9 @@ const maxFrame = 8 << 20;
 /** How long the server may take to close its end. */
 const closeAfterMs = 1_000;
 
+/** While so many bytes wait to be sent, only the last ping is answered, behind them. */
+const maxUnsent = 64 << 10;
+
 const opText = 1;
 const opBinary = 2;
 const opClose = 8;
@@ -121,6 +124,7 @@ class WebSocketChannel implements SocketChannel {
   #closed = false;
   #masks = Buffer.allocUnsafe(0);
   #masksAt = 0;
+  #unanswered: Buffer | undefined; // the last ping
 
   constructor(stream: Socket, events: SocketEvents) {
     this.#stream = stream;
@@ -129,6 +133,10 @@ class WebSocketChannel implements SocketChannel {
     stream.on("data", (piece: Buffer) => this.receive(piece));
     stream.on("error", (error) => this.#end(error));
     stream.on("close", () => this.#end(undefined));
+    stream.on("drain", () => {
+      if (this.#unanswered !== undefined && !this.#closed) this.#frame(0x80 | opPong, this.#unanswered);
+      this.#unanswered = undefined;
+    });
   }
 
   send(message: string): void {
@@ -167,6 +175,10 @@ class WebSocketChannel implements SocketChannel {
     this.#stream.write(head);
     if (content.length > 0) this.#stream.write(content);
     this.#stream.uncork();
+  }
+
+  unsent(): number {
+    return this.#stream.writableLength;
   }
 
   ping(): void {
@@ -273,7 +285,8 @@ class WebSocketChannel implements SocketChannel {
   #frameRead(opcode: number, fin: boolean, content: Buffer): void {
     switch (opcode) {
       case opPing:
-        this.#frame(0x80 | opPong, Buffer.from(content));
+        if (this.unsent() < maxUnsent) this.#frame(0x80 | opPong, Buffer.from(content));
+        else this.#unanswered = Buffer.from(content);
         return;
       case opPong:
         return;

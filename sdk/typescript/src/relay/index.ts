@@ -111,7 +111,17 @@ interface Bundle {
 
 async function fetchPost(url: string, headers: Readonly<Record<string, string>>, body: string, signal: AbortSignal): Promise<{ status: number; text: string }> {
   const response = await fetch(url, { method: "POST", headers, body, signal, redirect: "manual" });
-  return { status: response.status, text: await response.text() };
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  for (const reader = (response.body ?? new Blob([]).stream()).getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) return { status: response.status, text: new TextDecoder().decode(concat(pieces, length)) };
+    pieces.push(value);
+    length += value.length;
+    if (length <= maxAnswer) continue;
+    await reader.cancel();
+    throw new ProtocolError("the answer of the registry is too long");
+  }
 }
 
 /** Asks the registry where to connect. While nobody is connected to the environment it is asked again. */
@@ -216,6 +226,7 @@ class RelayChannel implements Channel {
   #answer: ((payload: Uint8Array) => void) | undefined;
   #sent = 0;
   #sending: Promise<void> = Promise.resolve();
+  #unsent = 0; // bytes that were not encrypted yet
   #expected = 0;
   #early = new Map<number, Uint8Array>();
   #tooEarly: Uint8Array[] = [];
@@ -368,6 +379,7 @@ class RelayChannel implements Channel {
     const length = new Uint8Array(4);
     new DataView(length.buffer).setUint32(0, content.length);
     const bytes = concat([length, content]);
+    this.#unsent += bytes.length;
     this.#sending = this.#sending.then(async () => {
       try {
         for (let at = 0; at < bytes.length && !this.#over; at += recordBytes) {
@@ -376,8 +388,14 @@ class RelayChannel implements Channel {
         }
       } catch (error) {
         this.#end(error);
+      } finally {
+        this.#unsent -= bytes.length;
       }
     });
+  }
+
+  unsent(): number {
+    return this.#unsent + (this.#socket?.bufferedAmount ?? 0);
   }
 
   #end(cause: unknown): void {
