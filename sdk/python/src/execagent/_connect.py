@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -129,6 +130,14 @@ def connect(
     ):
         if value <= 0:
             raise ValueError(f"{name} is {value}, and must be positive")
+
+    for name, callback in (
+        ("on_command_decision", on_command_decision),
+        ("on_network_decision", on_network_decision),
+        ("on_stderr", on_stderr),
+    ):
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError(f"{name} is a coroutine function, and must be a function, because nobody waits for it")
 
     async def make() -> Config:
         if command is not None:
