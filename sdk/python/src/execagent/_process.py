@@ -539,17 +539,18 @@ class Process:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._ended:
-            self._queue.discard(lambda _: True)
-            if self._exit is None and self.core.failure is None:
-                try:
+        try:
+            if not self._ended:
+                self._queue.discard(lambda _: True)
+                if self._exit is None and self.core.failure is None:
                     await self.kill()
                     async with asyncio.timeout(_KILLED_WITHIN):
                         while self._exit is None and not self._ended:
                             await self._changes.wait()
-                except (DisconnectedError, builtins.TimeoutError):
-                    pass
-        self.close()
+        except (DisconnectedError, builtins.TimeoutError):
+            pass
+        finally:
+            self.close()
 
     # For the client.
 
