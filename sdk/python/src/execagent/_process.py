@@ -433,7 +433,7 @@ class Process:
 
     async def _events(self) -> AsyncIterator[Event]:
         if self._readers is not None:
-            raise RuntimeError("the output goes to the readers stdout and stderr")
+            raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while True:
             try:
                 event = await self._queue.take()
@@ -482,7 +482,7 @@ class Process:
     async def collect(self, kept: Kept) -> Result:
         """Take all output into kept."""
         if self._readers is not None:
-            raise RuntimeError("the output goes to the readers stdout and stderr")
+            raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while (event := await self.next_event()) is not None:
             if isinstance(event, Output):
                 kept.take(event)
