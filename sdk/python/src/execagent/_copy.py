@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._errors import AgentError, CopyError, NotFoundError, StdinError, printable, shown
+from ._errors import AgentError, CopyError, NotFoundError, RpcError, StdinError, printable, shown
 from ._paths import RemotePath, native
 from ._process import Process
 from ._sandbox import EnvPolicy
@@ -55,7 +55,7 @@ async def upload(agent: Agent, source: LocalPath | Sequence[LocalPath], target: 
             await tool.process.stdin.close()
         except (StdinError, OSError, AgentError) as error:
             # The tool has ended, and says why; or the cause is here.
-            await tool.give_up(error, told=isinstance(error, StdinError))
+            await tool.give_up(error, told=isinstance(error, (StdinError, RpcError)))
         await tool.finish(sender.omitted)
 
 
