@@ -219,7 +219,9 @@ async def _by_url(
         raise ValueError(f"the TLS options need wss://, and {_address.shown_url(url)} has no TLS")
     token = await target.token.read()
     more = [(name, value) for name, value in (headers or {}).items()]
-    for name, _ in more:
+    for name, value in more:
+        if any((ord(c) < 32 and c != "\t") or ord(c) == 127 for c in value):
+            raise ValueError(f"headers: the value of {name} holds a control character, perhaps a newline at its end")
         if name.lower() in ("host", "connection", "upgrade", "content-length", "transfer-encoding") or (
             name.lower().startswith("sec-websocket-")
         ):

@@ -298,7 +298,10 @@ async def dial(
         raise ConnectTimeoutError(f"{name}: no connection within {timeout:g} s") from error
     except InvalidStatus as error:
         status = error.response.status_code
-        body = (error.response.body or b"")[:256].decode(errors="replace").strip()
+        body = (error.response.body or b"").decode(errors="replace")
+        for _, value in headers:  # a server may repeat what it got, and the error goes to logs
+            body = body.replace(value.removeprefix("Bearer ") or "\0", "[redacted]")
+        body = body[:256].strip()
         text = f"{name}: the server answered with status {status}" + (f": {body}" if body else "")
         raise ConnectError(text, final=status in (401, 403), status=status) from error
     except (InvalidURI, ValueError, ImportError) as error:
