@@ -263,6 +263,17 @@ async def test_no_agent(data: bytes, want: str, final: bool) -> None:
     await nothing_left()
 
 
+async def test_token_that_comes_back() -> None:
+    text = b"no Bearer very-secret, x-key: other"
+    async with raw_server(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text)) as url:
+        with pytest.raises(execagent.ConnectError, match="status 401: no Bearer") as caught:
+            await connect(url, token="very-secret", headers={"x-key": "other"})
+    assert "secret" not in str(caught.value) and "other" not in str(caught.value)
+    with pytest.raises(ValueError, match="the value of x-key") as wrong:
+        await connect("ws://127.0.0.1:1", headers={"x-key": "secret\n"})
+    assert "secret" not in str(wrong.value)
+
+
 async def test_endless_http() -> None:
     async with raw_server(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100, repeat=True) as url:
         with pytest.raises(execagent.ConnectError):
@@ -614,6 +625,26 @@ async def test_download_without_answers(tmp_path: Path, monkeypatch: pytest.Monk
         _, late = await asyncio.wait({download}, timeout=ENOUGH)
         assert not late
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+    await nothing_left()
+
+
+async def test_upload_whose_tool_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent may refuse a write because the tool has just ended. The error is the reason of the tool."""
+    monkeypatch.setitem(INFO["capabilities"], "processBuiltins", True)
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        request = await c.request("process/write")
+        await c.send(id=request["id"], error={"code": -32603, "message": "a process that has exited"})
+        chunk = base64.b64encode(b"the disk is on fire\n").decode()
+        await c.tell("process/output", processId=process_id, seq=1, stream="stderr", chunk=chunk)
+        await c.tell("process/exited", processId=process_id, seq=2, exitCode=1)
+        await c.tell("process/closed", processId=process_id, seq=3)
+        await c.answer("process/closeStdin", {"status": "stdinClosed"})
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.CopyError, match="on fire"):
+            await agent.upload(tmp_path, "/x")
     await nothing_left()
 
 
