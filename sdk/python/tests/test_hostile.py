@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +20,13 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 import execagent
-from execagent import _core, _link, _transport
+from execagent import _core, _link, _tar, _transport
 
 from .conftest import ENOUGH, until
 
 Script = Callable[["Conversation"], Awaitable[None]]
 
-INFO = {
+INFO: dict[str, Any] = {
     "shell": {"name": "sh", "path": "/bin/sh"},
     "executorVersion": "0",
     "providerId": "x",
@@ -162,6 +163,7 @@ async def nothing_left() -> None:
 
 DEEP = '{"id":1,"result":' + "[" * 100_000 + "]" * 100_000 + "}"
 MANY = '{"id":1,"result":[' + "[]," * 300_000 + "1]}"
+OPEN = "," * 300_000 + '"' + '\\"' * 1_000_000  # a text without an end, in which a text could begin anywhere
 
 FIRST: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
     "garbage": ("\x1b[31mboo", "not JSON"),
@@ -170,6 +172,7 @@ FIRST: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
     "a list": ("[]", "not a JSON object"),
     "deep": (DEEP, "nested too deeply"),
     "many values": (MANY, "more than 262144 values"),
+    "many values and an open text": (OPEN, "more than 262144 values"),
     "a long number": ('{"id":1,"result":{"sessionId":' + "9" * 5000 + "}}", "not JSON"),
     "no members": ({}, "neither a method nor a result"),
     "another id": ({"id": 77, "result": {}}, "the id 77, which no request has"),
@@ -203,6 +206,7 @@ FIRST: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
         "is not known",
     ),
     "a request twice": ({"id": {}, "method": "x"}, "a request has the id"),
+    "a request whose id is no text": ({"id": "\ud800", "method": "x"}, "a request has the id"),
     "taken": ({"method": "session/taken", "params": {"clientName": "\x1b]0;evil\x07"}}, "taken"),
 }
 
@@ -257,6 +261,17 @@ async def test_no_agent(data: bytes, want: str, final: bool) -> None:
         assert caught.value.final is final and caught.value.retryable is not final
         assert "\x1b" not in str(caught.value)
     await nothing_left()
+
+
+async def test_token_that_comes_back() -> None:
+    text = b"no Bearer very-secret, x-key: other"
+    async with raw_server(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text)) as url:
+        with pytest.raises(execagent.ConnectError, match="status 401: no Bearer") as caught:
+            await connect(url, token="very-secret", headers={"x-key": "other"})
+    assert "secret" not in str(caught.value) and "other" not in str(caught.value)
+    with pytest.raises(ValueError, match="the value of x-key") as wrong:
+        await connect("ws://127.0.0.1:1", headers={"x-key": "secret\n"})
+    assert "secret" not in str(wrong.value)
 
 
 async def test_endless_http() -> None:
@@ -365,6 +380,8 @@ async def test_unknown_messages_are_ignored() -> None:
         await c.send(id="q", method="no/such", params={})
         refused = await c.reply()
         assert refused["error"]["code"] == -32601
+        await c.send(id="r", method="no/\ud800", params={})
+        assert "no/\\ud800" in (await c.reply())["error"]["message"]
         request = await c.request("environment/status")
         await c.send(id=request["id"], result={"status": "ready"}, more=1)
 
@@ -541,6 +558,96 @@ async def test_answers_are_no_by_default() -> None:
         assert answers[2]["error"]["code"] == -32602
 
 
+async def test_answer_that_is_no_text() -> None:
+    """An answer that repeats what the agent has sent may not be text. The connection goes on."""
+
+    async def script(c: Conversation) -> None:
+        await c.handshake()
+        question = {"processId": "p", "approvalId": "1", "kind": "start", "argv": ["rm"], "proposedPrefix": ["\ud800"]}
+        await c.send(id="a", method="process/execApproval", params=question)
+        assert "not Unicode" in (await c.reply())["error"]["message"]
+        await c.answer("environment/status", {"status": "ready"})
+
+    async def on_approval(question: execagent.ApprovalQuestion) -> execagent.ApprovalAnswer:
+        return execagent.ApprovalAnswer("accept_with_rule", question.proposed_prefix)
+
+    async with server(script, once=True) as url, connect(url, on_approval=on_approval) as agent:
+        assert await agent.status() == "ready"
+    await nothing_left()
+
+
+async def test_callbacks_that_nobody_waits_for() -> None:
+    async def callback(_: object) -> None: ...
+
+    for name in ("on_command_decision", "on_network_decision", "on_stderr"):
+        with pytest.raises(TypeError, match=name):
+            connect("ws://127.0.0.1:1", **{name: callback})
+
+
+async def test_refused_kill() -> None:
+    """The end of a block gives up the handle, although the agent refuses to kill the process."""
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        request = await c.request("process/terminate")
+        await c.send(id=request["id"], error={"code": -1, "message": "no"})
+        await c.tell("process/exited", processId=process_id, seq=1, exitCode=0)
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.RpcError, match="no"):
+            async with await agent.spawn(["x"]) as process:
+                pass
+        assert process.ended
+
+
+async def test_download_without_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download can be given up although the agent does not answer what is told to its tool."""
+    monkeypatch.setattr(_core, "CLEANUP", 0.1)
+    monkeypatch.setitem(INFO["capabilities"], "processBuiltins", True)
+    (tmp_path / "a").write_bytes(bytes(range(256)) * (8 << 10))
+    parts: list[bytes] = []
+    _tar.Sender([str(tmp_path / "a")]).send(parts.append)
+    stream = b"".join(parts)
+    written = asyncio.Event()
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        for seq, at in enumerate(range(0, len(stream) - 4096, 1 << 16), 1):
+            chunk = base64.b64encode(stream[at : at + (1 << 16)]).decode()
+            await c.tell("process/output", processId=process_id, seq=seq, stream="stdout", chunk=chunk)
+        await c.request("process/write")
+        written.set()
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        download = asyncio.create_task(agent.download("/x/a", tmp_path / "b"))
+        await asyncio.wait_for(written.wait(), ENOUGH)
+        download.cancel()
+        _, late = await asyncio.wait({download}, timeout=ENOUGH)
+        assert not late
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+    await nothing_left()
+
+
+async def test_upload_whose_tool_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent may refuse a write because the tool has just ended. The error is the reason of the tool."""
+    monkeypatch.setitem(INFO["capabilities"], "processBuiltins", True)
+
+    async def script(c: Conversation) -> None:
+        process_id = await started(c)
+        request = await c.request("process/write")
+        await c.send(id=request["id"], error={"code": -32603, "message": "a process that has exited"})
+        chunk = base64.b64encode(b"the disk is on fire\n").decode()
+        await c.tell("process/output", processId=process_id, seq=1, stream="stderr", chunk=chunk)
+        await c.tell("process/exited", processId=process_id, seq=2, exitCode=1)
+        await c.tell("process/closed", processId=process_id, seq=3)
+        await c.answer("process/closeStdin", {"status": "stdinClosed"})
+
+    async with server(script, once=True) as url, connect(url) as agent:
+        with pytest.raises(execagent.CopyError, match="on fire"):
+            await agent.upload(tmp_path, "/x")
+    await nothing_left()
+
+
 async def test_memory_is_bounded() -> None:
     """A flood of events that nobody takes, early ones and late ones, is held within bounds."""
 
@@ -715,6 +822,12 @@ async def test_program_that_speaks_garbage() -> None:
         with pytest.raises(execagent.AgentError, match=want) as caught:
             await execagent.connect(command=[sys.executable, "-c", code], handshake_timeout=20)
         assert "\x1b" not in str(caught.value)
+    wrong: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+    for _ in range(20):  # it ends before it is looked at
+        with pytest.raises(execagent.ConnectError, match="why"):
+            await execagent.connect(command=["sh", "-c", "echo why >&2; exit 3"])
+    assert not wrong
     with pytest.raises(execagent.ConnectError, match="starting '/no/such'"):
         await execagent.connect(command=["/no/such"])
     await nothing_left()

@@ -252,3 +252,17 @@ async def test_another_executor(site: Site) -> None:
     finally:
         agent.kill()
         agent.wait()
+
+
+async def test_token_that_comes_back() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        with pytest.raises(execagent.ConnectError, match="refuses with 403") as caught:
+            await execagent.connect(registry=url, environment_id="e", token="sk-secret")
+    assert "redacted" in str(caught.value) and "secret" not in str(caught.value)

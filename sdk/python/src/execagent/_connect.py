@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -130,6 +131,14 @@ def connect(
         if value <= 0:
             raise ValueError(f"{name} is {value}, and must be positive")
 
+    for name, callback in (
+        ("on_command_decision", on_command_decision),
+        ("on_network_decision", on_network_decision),
+        ("on_stderr", on_stderr),
+    ):
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError(f"{name} is a coroutine function, and must be a function, because nobody waits for it")
+
     async def make() -> Config:
         if command is not None:
             argv, cwd = list(command), None if command_cwd is None else os.fspath(command_cwd)
@@ -210,7 +219,9 @@ async def _by_url(
         raise ValueError(f"the TLS options need wss://, and {_address.shown_url(url)} has no TLS")
     token = await target.token.read()
     more = [(name, value) for name, value in (headers or {}).items()]
-    for name, _ in more:
+    for name, value in more:
+        if any((ord(c) < 32 and c != "\t") or ord(c) == 127 for c in value):
+            raise ValueError(f"headers: the value of {name} holds a control character, perhaps a newline at its end")
         if name.lower() in ("host", "connection", "upgrade", "content-length", "transfer-encoding") or (
             name.lower().startswith("sec-websocket-")
         ):

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._errors import AgentError, CopyError, NotFoundError, StdinError, printable, shown
+from ._errors import AgentError, CopyError, NotFoundError, RpcError, StdinError, printable, shown
 from ._paths import RemotePath, native
 from ._process import Process
 from ._sandbox import EnvPolicy
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _WINDOW = 4 << 20  # bytes that the tool sends beyond those that have come here
 _PATIENCE = 5.0  # how long the tool may take to clean up and to end, after the copy has failed here
 _MAX_LINES = 200
+_MAX_LINE = 8 << 10  # bytes: a path and a reason
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ async def upload(agent: Agent, source: LocalPath | Sequence[LocalPath], target: 
             await tool.process.stdin.close()
         except (StdinError, OSError, AgentError) as error:
             # The tool has ended, and says why; or the cause is here.
-            await tool.give_up(error, told=isinstance(error, StdinError))
+            await tool.give_up(error, told=isinstance(error, (StdinError, RpcError)))
         await tool.finish(sender.omitted)
 
 
@@ -91,6 +92,7 @@ async def download(agent: Agent, source: RemotePath | Sequence[RemotePath], targ
             await tool.give_up(error, told=isinstance(error, CutError))
         finally:
             if acking is not None:
+                acking.cancel()  # no more output comes, and perhaps no answer either
                 await asyncio.gather(acking, return_exceptions=True)
         await tool.finish(receiver.omitted)
 
@@ -168,7 +170,7 @@ class _Tool:
         try:
             async for line in self.process.stderr:
                 if len(self._lines) < _MAX_LINES:
-                    self._lines.append(printable(line.decode(errors="replace").rstrip("\n")))
+                    self._lines.append(printable(line[:_MAX_LINE].decode(errors="replace").rstrip("\n")))
         except AgentError:
             pass  # the copy notices it, too
 

@@ -168,7 +168,8 @@ class StdinError(AgentError, BrokenPipeError):
     """The process takes no input. ``status`` is the server's word for the reason."""
 
     def __init__(self, status: str) -> None:
-        super().__init__(f"writing to the process's standard input: status {status}")
+        hint = "; a process takes input if it was started with stdin=True" if status == "stdinClosed" else ""
+        super().__init__(f"writing to the process's standard input: status {status}{hint}")
         self.status = status
 
 

@@ -340,7 +340,7 @@ class Link:
 
     def _request(self, method: str, members: dict[str, Any]) -> None:
         number = members["id"]
-        if type(number) is not int and type(number) is not str:
+        if (type(number) is not int and type(number) is not str) or not_text(number) is not None:
             raise ProtocolError(f"a request has the id {shown(number)}")
         if number in self._asked:
             raise ProtocolError(f"a request has the id {shown(number)}, which is in use")
@@ -356,12 +356,14 @@ class Link:
         try:
             handler = self._owner.questions.get(method)
             if handler is None:
-                answer = {"error": {"code": -32601, "message": f"this client does not know {method[:128]}"}}
+                answer = {"error": {"code": -32601, "message": f"this client does not know {shown(method)}"}}
             else:
                 try:
                     answer = {"result": await handler(self, Record(method, params))}
                 except ProtocolError as error:
                     answer = {"error": {"code": -32602, "message": str(error)[:1024]}}
+            if not_text(answer) is not None:
+                answer = {"error": {"code": -32602, "message": "the answer of this client is not Unicode text"}}
             if self.end is None:
                 await self._connection.write(encode({**answer, "id": number}))
         except EndError:

@@ -433,7 +433,7 @@ class Process:
 
     async def _events(self) -> AsyncIterator[Event]:
         if self._readers is not None:
-            raise RuntimeError("the output goes to the readers stdout and stderr")
+            raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while True:
             try:
                 event = await self._queue.take()
@@ -482,7 +482,7 @@ class Process:
     async def collect(self, kept: Kept) -> Result:
         """Take all output into kept."""
         if self._readers is not None:
-            raise RuntimeError("the output goes to the readers stdout and stderr")
+            raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while (event := await self.next_event()) is not None:
             if isinstance(event, Output):
                 kept.take(event)
@@ -539,17 +539,18 @@ class Process:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._ended:
-            self._queue.discard(lambda _: True)
-            if self._exit is None and self.core.failure is None:
-                try:
+        try:
+            if not self._ended:
+                self._queue.discard(lambda _: True)
+                if self._exit is None and self.core.failure is None:
                     await self.kill()
                     async with asyncio.timeout(_KILLED_WITHIN):
                         while self._exit is None and not self._ended:
                             await self._changes.wait()
-                except (DisconnectedError, builtins.TimeoutError):
-                    pass
-        self.close()
+        except (DisconnectedError, builtins.TimeoutError):
+            pass
+        finally:
+            self.close()
 
     # For the client.
 

@@ -215,7 +215,8 @@ class _Dialler:
             self._token = await self._target.token.read() or self._token
             return await self._connect()
         if not 200 <= status < 300:
-            code, text = _registry_error(answer)
+            # It may repeat what it got, and the error goes to logs.
+            code, text = _registry_error(answer.replace(self._token.encode(), b"[redacted]"))
             offline = status == 409 and code == "environment_offline"
             passing = offline or status in (408, 429) or status >= 500
             raise ConnectError(

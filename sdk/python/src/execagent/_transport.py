@@ -298,7 +298,10 @@ async def dial(
         raise ConnectTimeoutError(f"{name}: no connection within {timeout:g} s") from error
     except InvalidStatus as error:
         status = error.response.status_code
-        body = (error.response.body or b"")[:256].decode(errors="replace").strip()
+        body = (error.response.body or b"").decode(errors="replace")
+        for _, value in headers:  # a server may repeat what it got, and the error goes to logs
+            body = body.replace(value.removeprefix("Bearer ") or "\0", "[redacted]")
+        body = body[:256].strip()
         text = f"{name}: the server answered with status {status}" + (f": {body}" if body else "")
         raise ConnectError(text, final=status in (401, 403), status=status) from error
     except (InvalidURI, ValueError, ImportError) as error:
@@ -351,7 +354,7 @@ class Command(asyncio.SubprocessProtocol):
 
     GRACE = 2.0
     _HIGH = 4 << 20  # bytes that wait for the reader
-    _LATE = 0.1  # how long output is waited for once the program is gone
+    _LATE = 0.1  # how long output is waited for once the program is gone, or has closed its standard output
 
     def __init__(self, name: str, on_stderr: Callable[[str], None] | None) -> None:
         self._name = name
@@ -362,6 +365,7 @@ class Command(asyncio.SubprocessProtocol):
         self._part_size = 0
         self._error_part = b""
         self._told: deque[str] = deque(maxlen=5)  # the last lines of the standard error
+        self._lost: set[int] = set()  # the ends of its outputs that have come
         self._paused_reading = False
         self._paused_writing = False
         self._end: str | None = None
@@ -403,7 +407,8 @@ class Command(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._pid = self._transport.get_pid()
-        with contextlib.suppress(OSError, AttributeError):  # not every system has it, or allows so much
+        # Not every system has it, or allows so much; and a program that ends at once has no pipe any more.
+        with contextlib.suppress(OSError, AttributeError, ValueError):
             fcntl.fcntl(self._transport_of(1).get_extra_info("pipe"), fcntl.F_SETPIPE_SZ, _PIPE)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -448,9 +453,18 @@ class Command(asyncio.SubprocessProtocol):
         if fd == 1:
             if any(self._part):
                 self._line(b"".join(self._part))
-            self._finish("the program has closed its output")
-        elif fd == 0:
+            self._lost.add(fd)
+        elif fd == 2:
+            self._lost.add(fd)
+        else:
             self.resume_writing()
+        if 1 in self._lost:
+            # The standard error often says why, and perhaps comes later. A process that goes on can hold it open.
+            why = "the program has closed its output"
+            if 2 in self._lost:
+                self._finish(why)
+            else:
+                asyncio.get_running_loop().call_later(self._LATE, self._finish, why)
 
     def process_exited(self) -> None:
         if not self._exited.done():
@@ -496,7 +510,10 @@ class Command(asyncio.SubprocessProtocol):
             raise EndError(self._end)
         pipe = cast("asyncio.WriteTransport", self._transport_of(0))
         if pipe.is_closing():
-            raise EndError(self._text("the program has closed its input"))
+            # Its end often follows, and says why.
+            await asyncio.wait({self.gone}, timeout=2 * self._LATE)
+            self._finish("the program has closed its input")
+            raise EndError(self._end)
         pipe.write(message.encode() + b"\n")
         while self._paused_writing and self._end is None:
             await self._changes.wait()
