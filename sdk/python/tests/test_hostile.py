@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 import execagent
 from execagent import _core, _link, _tar, _transport
+from execagent._record import decode
 
 from .conftest import ENOUGH, until
 
@@ -148,6 +149,11 @@ def connect(url: str, **options: Any) -> execagent.Opening:
     return execagent.connect(url, handshake_timeout=2, connect_timeout=2, recovery_timeout=0.3, **options)
 
 
+def test_many_entries() -> None:
+    entries = [{"fileName": f"{n}", "isDirectory": False, "isFile": True} for n in range(100_000)]
+    assert len(decode(json.dumps({"id": 1, "result": {"entries": entries}}).encode())["result"]["entries"]) == 100_000
+
+
 async def nothing_left() -> None:
     for _ in range(300):
         left = [
@@ -172,7 +178,7 @@ FIRST: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
     "a list": ("[]", "not a JSON object"),
     "deep": (DEEP, "nested too deeply"),
     "many values": (MANY, "more than 262144 values"),
-    "many values and an open text": (OPEN, "more than 262144 values"),
+    "many values and an open text": (OPEN, "more than 287500 values"),
     "a long number": ('{"id":1,"result":{"sessionId":' + "9" * 5000 + "}}", "not JSON"),
     "no members": ({}, "neither a method nor a result"),
     "another id": ({"id": 77, "result": {}}, "the id 77, which no request has"),

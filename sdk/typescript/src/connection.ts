@@ -321,8 +321,9 @@ export class Connection {
     if (text.length > maxMessage) throw new ProtocolError(`a message of the server has more than ${maxMessage} bytes`);
     let parsed: unknown;
     try {
-      parsed = parseOutput(text) ?? JSON.parse(text);
+      parsed = parseOutput(text) ?? parse(text);
     } catch (error) {
+      if (error instanceof ProtocolError) throw error;
       throw new ProtocolError(`the server sent what is no JSON: ${printable(text, 100)}`, error);
     }
     const message = object(parsed, "a message of the server");
@@ -401,7 +402,7 @@ function parseOutput(text: string): unknown {
   const begin = text.indexOf(chunkBegin, outputBegin.length) + chunkBegin.length;
   if (begin < chunkBegin.length) return undefined;
   const end = text.indexOf('"', begin);
-  const rest = JSON.parse(text.slice(0, begin) + text.slice(end)) as { params: { chunk?: unknown } };
+  const rest = parse(text.slice(0, begin) + text.slice(end)) as { params: { chunk?: unknown } };
   if (rest.params.chunk !== "" || end === begin) return undefined; // it is a member of something else
   rest.params.chunk = text.slice(begin, end); // which base64 has to be, so that no escape gets through
   return rest;
@@ -505,3 +506,37 @@ export async function within<T>(
   }
 }
 
+/** How many JSON values a message may have, unless each has minValue characters. An entry of a directory has 50, and counts as 4 values. */
+const maxValues = 262_144;
+const minValue = 8;
+
+function parse(text: string): unknown {
+  checkValues(text);
+  return JSON.parse(text);
+}
+
+/** Checks the number of values of a message, because each takes much more memory than its characters. Commas and brackets in texts do not count. */
+function checkValues(text: string): void {
+  const most = Math.max(maxValues, Math.floor(text.length / minValue));
+  if (text.length <= most) return;
+  let values = 0;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c === 0x22) {
+      i = endOfText(text, i);
+      if (i < 0) return; // JSON.parse tells of it
+    } else if ((c === 0x2c || c === 0x5b || c === 0x7b) && ++values > most) {
+      throw new ProtocolError(`a message of the server has more than ${most} values`);
+    }
+  }
+}
+
+/** Returns where the text ends that begins at a place; -1: nowhere. */
+function endOfText(text: string, begin: number): number {
+  for (let end = text.indexOf('"', begin + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let escapes = 0;
+    while (text.charCodeAt(end - 1 - escapes) === 0x5c) escapes++;
+    if (escapes % 2 === 0) return end;
+  }
+  return -1;
+}

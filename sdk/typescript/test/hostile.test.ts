@@ -146,7 +146,10 @@ describe("a message ends the connection, and the error says why", { concurrency:
     ["an inherited member", (link) => link.text('{"method":"process/closed","params":{"__proto__":{"processId":"p","seq":1}}}'), /processId is missing/],
     ["changes at another place", (link) => link.notify("fs/changed", { watchId: "w", changes: [{ path: "http://x", kind: "created" }] }), /path is not a file: URI/],
     ["a question that is malformed", (link) => link.send({ id: 1, method: "network/policyRequest", params: { processId: 1 } }), /processId is a number/],
-    ["brackets", (link) => link.text("[".repeat(1 << 20)), /no JSON/],
+    ["brackets", (link) => link.text("[".repeat(1 << 18)), /no JSON/],
+    ["very many brackets", (link) => link.text("[".repeat(60 << 20)), /more than 7864320 values/],
+    ["very many values", (link) => link.text(`{"id":1,"result":[${"{},".repeat(300_000)}1]}`), /more than 262144 values/],
+    ["very many commas in a text, and no JSON", (link) => link.text(`"${',["\\"'.repeat(1 << 20)}" 1`), /no JSON/],
     ["a binary message", (link) => link.frame(0x82, Buffer.from("{}")), /no text/],
     ["a message that is not UTF-8", (link) => link.frame(0x81, Buffer.from([0x22, 0xff, 0x22])), /not UTF-8/],
     ["a frame of 2^63 bytes", (link) => link.raw(Buffer.from([0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])), /9223372036854775808 bytes/],
@@ -695,6 +698,11 @@ test("files: an answer has to be about what was asked for", { timeout: 30_000 },
     await assert.rejects(agent.fs.write("/a", content, options), { code: "USAGE" });
   }
   assert.equal(server.count("fs/writeFile"), 0);
+});
+
+test("a directory has very many entries", { timeout: 30_000 }, async (t) => {
+  const { agent } = await meet(t, { "fs/readDirectory": () => ({ entries: Array.from({ length: 100_000 }, (_, n) => ({ fileName: String(n), isDirectory: false, isFile: true })) }) });
+  assert.equal((await agent.fs.list("/a")).length, 100_000);
 });
 
 test("a handshake that lies", { timeout: 30_000 }, async (t) => {

@@ -13,7 +13,8 @@ from ._guards import is_list, is_table, is_texts
 from ._paths import from_uri
 
 MAX_MESSAGE = 64 << 20  # bytes of a message
-_MAX_VALUES = 262_144  # JSON values of a message
+_MAX_VALUES = 262_144  # JSON values of a message, unless each has
+_MIN_VALUE = 8  # bytes. An entry of a directory has 50, and counts as 4 values.
 # The way to the next comma or bracket outside of texts. It never goes back, because then a hostile message would take
 # time of the square of its size, and memory of many times its size. A text without an end goes to the end.
 _SEPARATOR = re.compile(rb'(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"?)*+[,\[{]', re.DOTALL)
@@ -59,9 +60,10 @@ def not_text(value: object, at: str = "") -> str | None:
 
 def decode(message: bytes) -> dict[str, Any]:
     """Read a message as a JSON object. Its size is bounded by the transport, and the number of its values here."""
-    few = message.count(b",") + message.count(b"[") + message.count(b"{") <= _MAX_VALUES
-    if not few and _many(message):
-        raise ProtocolError(f"a message has more than {_MAX_VALUES} values")
+    most = max(_MAX_VALUES, len(message) // _MIN_VALUE)
+    few = message.count(b",") + message.count(b"[") + message.count(b"{") <= most
+    if not few and _many(message, most):
+        raise ProtocolError(f"a message has more than {most} values")
     try:
         value = json.loads(message.decode())
     except UnicodeDecodeError:
@@ -75,10 +77,10 @@ def decode(message: bytes) -> dict[str, Any]:
     return value
 
 
-def _many(message: bytes) -> bool:
-    """Report whether a message has too many values. Commas and brackets in texts do not count."""
+def _many(message: bytes, most: int) -> bool:
+    """Report whether a message has more values than that. Commas and brackets in texts do not count."""
     at = 0
-    for _ in range(_MAX_VALUES + 1):
+    for _ in range(most + 1):
         found = _SEPARATOR.match(message, at)
         if found is None:
             return False
