@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,9 +35,8 @@ func TestScenarios(t *testing.T) {
 			t.Run(way+"/"+s.Name, func(t *testing.T) {
 				t.Parallel()
 				here, there := rig.Value(filepath.EvalSymlinks(t.TempDir())), rig.Value(filepath.EvalSymlinks(t.TempDir()))
-				web := rig.Value(scenario.Serve())
-				defer web.Close()
-				switch err := scenario.Run(t.Context(), s, config(), there, here, web); {
+				web := rig.Listen(t, "tcp", "127.0.0.1:0", scenario.Answer)
+				switch err := scenario.Run(t.Context(), s, config(), there, here, web.(*net.TCPAddr).Port); {
 				case errors.Is(err, scenario.ErrLacks):
 					t.Skip(err)
 				case slices.Contains(unknown, s):

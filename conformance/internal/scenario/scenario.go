@@ -86,10 +86,11 @@ type runner struct {
 	unknown atomic.Pointer[error]
 }
 
-// Run runs a scenario with a client of its own. dir and here are empty folders of this machine.
-func Run(ctx context.Context, s *Scenario, config client.Config, dir, here string, web *Web) error {
+// Run runs a scenario with a client of its own. dir and here are empty folders of this machine, and
+// port is one at which [Answer] serves.
+func Run(ctx context.Context, s *Scenario, config client.Config, dir, here string, port int) error {
 	r := &runner{line: &line{dial: config.Dial}, last: map[string]*task{}, values: map[string]any{
-		"dir": dir, "here": here, "http": fmt.Sprintf("http://127.0.0.1:%d", web.Port()), "port": web.Port(),
+		"dir": dir, "here": here, "http": fmt.Sprintf("http://127.0.0.1:%d", port), "port": port,
 	}}
 	config.Dial = r.line.connect
 	ctx, stop := context.WithCancel(ctx)

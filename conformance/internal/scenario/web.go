@@ -7,65 +7,10 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 )
 
-// A Web is the small server of the scenarios.
-type Web struct {
-	listener net.Listener
-	wg       sync.WaitGroup
-	mu       sync.Mutex
-	conns    map[net.Conn]bool
-	closed   bool
-}
-
-// Serve starts the server.
-func Serve() (*Web, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	w := &Web{listener: l, conns: map[net.Conn]bool{}}
-	w.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			w.mu.Lock()
-			w.conns[c] = true
-			if w.closed {
-				_ = c.Close()
-			}
-			w.mu.Unlock()
-			w.wg.Go(func() { w.serve(c) })
-		}
-	})
-	return w, nil
-}
-
-// Port is where it listens.
-func (w *Web) Port() int { return w.listener.Addr().(*net.TCPAddr).Port }
-
-// Close ends the server with its connections.
-func (w *Web) Close() {
-	_ = w.listener.Close()
-	w.mu.Lock()
-	w.closed = true
-	for c := range w.conns {
-		_ = c.Close()
-	}
-	w.mu.Unlock()
-	w.wg.Wait()
-}
-
-func (w *Web) serve(c net.Conn) {
-	defer func() {
-		_ = c.Close()
-		w.mu.Lock()
-		delete(w.conns, c)
-		w.mu.Unlock()
-	}()
+// Answer answers one request at a connection to the small server of the scenarios, or sends back what comes.
+func Answer(c net.Conn) {
 	in := bufio.NewReader(c)
 	first, err := in.Peek(1)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // CheckClient plays all parts for a client. The error is about the suite, not about the client.
@@ -50,10 +49,10 @@ func (s *Suite) playFor(ctx context.Context, c *ClientCase, dir string) error {
 	if status != code {
 		wrong = append(wrong, errors.Join(fmt.Errorf("its status is %d, not %d", status, code), waitErr))
 	}
-	if got := stdout.text(); got != out {
+	if got := stdout.String(); got != out {
 		wrong = append(wrong, fmt.Errorf("its standard output %s", differs(out, got)))
 	}
-	if got := stderr.text(); !strings.Contains(got, errOut) {
+	if got := stderr.String(); !strings.Contains(got, errOut) {
 		wrong = append(wrong, fmt.Errorf("its standard error is %.300q, without %.300q", got, errOut))
 	}
 	if got := p.input(); got != string(c.Stdin) && c.reads() {
@@ -67,7 +66,7 @@ func (s *Suite) playFor(ctx context.Context, c *ClientCase, dir string) error {
 	default:
 		faults = append(faults, wrong...)
 		if len(wrong) != 0 {
-			faults = append(faults, fmt.Errorf("its standard error: %.500q", stderr.text()))
+			faults = append(faults, fmt.Errorf("its standard error: %.500q", stderr.String()))
 		}
 	}
 	return errors.Join(faults...)
@@ -93,20 +92,9 @@ func differs(want, got string) string {
 }
 
 // limited keeps the beginning of what is written to it.
-type limited struct {
-	mu   sync.Mutex
-	kept strings.Builder
-}
+type limited struct{ strings.Builder }
 
 func (l *limited) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept.Write(p[:min(len(p), 2*maxLong-l.kept.Len())])
+	l.Builder.Write(p[:min(len(p), 2*maxLong-l.Len())])
 	return len(p), nil
-}
-
-func (l *limited) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.kept.String()
 }

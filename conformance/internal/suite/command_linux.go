@@ -12,7 +12,7 @@ import (
 // grace is how long a program has to end by itself.
 const grace = 2 * time.Second
 
-// shell is a command for sh, in its own process group, which dies with the thread that has started it.
+// shell is a command for sh, in its own process group.
 func shell(command string, args ...string) *exec.Cmd {
 	cmd := exec.Command("sh", append([]string{"-c", command + ` "$@"`, "sh"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"sync/atomic"
 	"time"
 
@@ -129,7 +128,6 @@ func (h *headConn) Read(p []byte) (int, error) {
 
 // A program is a link to a program that speaks on its standard input and output.
 type program struct {
-	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 	end func()
@@ -153,7 +151,7 @@ func startProgram(command, dir string, env []string, log *os.File) (*program, er
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", command, err)
 	}
-	return &program{cmd: cmd, in: in, out: bufio.NewReader(out), end: ending(cmd)}, nil
+	return &program{in: in, out: bufio.NewReader(out), end: ending(cmd)}, nil
 }
 
 // read returns the next line.
