@@ -267,11 +267,5 @@ func (w *PortWatch) Close() error {
 // unwatch ends the watch at the server.
 func (w *PortWatch) unwatch(l *connection) error {
 	l.forgetPorts(w)
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-	defer cancel()
-	err := l.called(ctx, protocol.MethodPortUnwatch, &protocol.UnwatchParams{WatchID: w.params.WatchID}, nil)
-	if isLoss(err) {
-		return nil
-	}
-	return err
+	return l.unwatch(protocol.MethodPortUnwatch, w.params.WatchID)
 }

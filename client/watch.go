@@ -205,13 +205,17 @@ func (w *Watch) end(err error) (*connection, bool) {
 // unwatch ends the watch at the server.
 func (w *Watch) unwatch(l *connection) error {
 	l.forget(w)
+	return pathError("watch", w.path, l.unwatch(protocol.MethodFSUnwatch, w.params.WatchID))
+}
+
+// unwatch ends a watch of files or of ports at the server, which a lost connection ends, too.
+func (l *connection) unwatch(method, id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	err := l.called(ctx, protocol.MethodFSUnwatch, &protocol.UnwatchParams{WatchID: w.params.WatchID}, nil)
-	if isLoss(err) {
-		return nil
+	if err := l.called(ctx, method, &protocol.UnwatchParams{WatchID: id}, nil); !isLoss(err) {
+		return err
 	}
-	return pathError("watch", w.path, err)
+	return nil
 }
 
 // changed takes a notification. It never waits.
