@@ -257,6 +257,9 @@ func holders(open []socket, known map[uint32]int) map[uint32]int {
 	slices.Sort(pids)
 	looked := 0
 	for _, pid := range pids {
+		if len(wanted) == 0 || looked >= maxDescriptors {
+			break
+		}
 		dir := fmt.Sprintf("/proc/%d/fd", pid)
 		fds, err := os.Open(dir)
 		if err != nil {
