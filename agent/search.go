@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/execagent/execagent/agent/internal/answers"
 	"github.com/execagent/execagent/fsops"
@@ -60,7 +59,7 @@ func searchOptions(p *protocol.SearchParams) fsops.SearchOptions {
 		MaxMatches: or(p.MaxMatches, protocol.DefaultSearchMatches), MaxFileMatches: or(p.MaxFileMatches, 0),
 		MaxFiles: or(p.MaxFiles, protocol.DefaultSearchFiles), MaxDepth: or(p.MaxDepth, protocol.MaxSearchDepth),
 		MaxLine: or(p.MaxLineBytes, protocol.DefaultSearchLineBytes),
-		Time:    time.Duration(or(p.TimeoutMs, protocol.DefaultSearchMs)) * time.Millisecond,
+		Time:    milliseconds(or(p.TimeoutMs, protocol.DefaultSearchMs)),
 	}
 	if p.Pattern != nil {
 		o.Pattern = *p.Pattern

@@ -43,12 +43,9 @@ func (d *decoder) search() (o fsops.SearchOptions) {
 }
 
 // strings decodes a list of at most most strings; nil for none.
-func (d *decoder) strings(most uint32) (list []string) {
-	n := d.Uint32()
-	d.Require(n <= most)
-	for i := uint32(0); i < n && d.OK(); i++ {
-		list = append(list, d.String(maxSearch))
-	}
+func (d *decoder) strings(most int) []string {
+	list := d.Strings(maxSearch)
+	d.Require(len(list) <= most)
 	return list
 }
 
