@@ -51,15 +51,6 @@ export function list<T>(check: Check<T>): Check<T[]> {
   };
 }
 
-/** An object of any names. */
-export function dictionary<T>(check: Check<T>): Check<Record<string, T>> {
-  return (value, at) => {
-    const found: Record<string, T> = Object.create(null);
-    for (const [name, element] of Object.entries(object(value, at))) found[name] = check(element, `${at}.${printable(name, 64)}`);
-    return found;
-  };
-}
-
 export function object(value: unknown, at: string): Record<string, unknown> {
   if (typeof value !== "object" || value === null || Array.isArray(value)) wrong(value, at, "an object");
   return value as Record<string, unknown>;

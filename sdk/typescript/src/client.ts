@@ -7,6 +7,7 @@ import {
   TakenError, TimeoutError, UnsupportedError, UsageError,
 } from "./errors.js";
 import { Questions, type Approvals } from "./questions.js";
+import { wakened } from "./queue.js";
 import { printable } from "./text.js";
 import { toPath } from "./uri.js";
 import type { ClientRequests, InitializeParams } from "./wire.js";
@@ -212,7 +213,7 @@ export class Client implements Receiver {
   #info: Info | undefined;
   #deadline = 0;
   #lastId = 0;
-  #changed: (() => void)[] = [];
+  readonly #changed: (() => void)[] = [];
   #attempt: AbortController | undefined;
 
   private constructor(route: Route, options: SessionOptions) {
@@ -318,19 +319,7 @@ export class Client implements Receiver {
 
   /** Waits until the state changes, which it may also have done when this returns. */
   change(signal?: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      if (signal?.aborted) return reject(signal.reason);
-      const wake = (): void => {
-        signal?.removeEventListener("abort", abort);
-        resolve();
-      };
-      const abort = (): void => {
-        this.#changed = this.#changed.filter((call) => call !== wake);
-        reject(signal?.reason);
-      };
-      signal?.addEventListener("abort", abort, { once: true });
-      this.#changed.push(wake);
-    });
+    return wakened(this.#changed, signal);
   }
 
   lost(connection: Connection): void {

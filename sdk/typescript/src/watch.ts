@@ -223,7 +223,7 @@ export class Watch extends Watching<Changes> {
       }
       this.#bytes += path.length + (from?.length ?? 0);
     }
-    this.#changes.push(...notice.changes);
+    for (const change of notice.changes) this.#changes.push(change); // there may be more than a call takes
     if (this.#overflow || notice.overflow || this.#changes.length > mostChanges || this.#bytes > mostBytes) this.#spill();
     this.wake();
   }

@@ -153,7 +153,7 @@ class _Held:
         self._room = head
         self._most = tail
         self._parts: list[bytes] = []
-        self._tail: deque[bytes] = deque()
+        self._tail: deque[bytes | memoryview] = deque()
         self._size = 0  # of the tail
         self.omitted = 0
 
@@ -171,7 +171,7 @@ class _Held:
         while self._size > self._most:
             over, first = self._size - self._most, self._tail.popleft()
             if over < len(first):
-                self._tail.appendleft(first[over:])
+                self._tail.appendleft(memoryview(first)[over:])  # without a copy for each small event
             dropped = min(over, len(first))
             self._size -= dropped
             self.omitted += dropped

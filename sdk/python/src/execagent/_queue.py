@@ -104,15 +104,6 @@ class Queue(Generic[T]):
         while self._end is None and self._full(0):
             await self._changes.wait()
 
-    def try_take(self) -> T | None:
-        """Remove the first item; None: there is none now."""
-        if not self._items:
-            return None
-        item, size = self._items.popleft()
-        self._bytes -= size
-        self._changes.notify()
-        return item
-
     async def take(self) -> T:
         """Remove the first item, and wait while there is none. After the last item, raise what ended the queue."""
         while True:
