@@ -138,7 +138,7 @@ sdk-typescript: build $(MODULES)
 
 .PHONY: test-tools
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
-	$(GO) test -C tools -count=1 ./testrun ./archtest ./pictures
+	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -173,11 +173,10 @@ bench-network: build nouserns ## what a managed network costs, transparent and b
 	$(GO) run ./test/netbench -agent $(BIN)/agent -nouserns $(BIN)/nouserns
 
 .PHONY: lint
-lint: ## gofmt, go vet, go fix, golangci-lint: all must be silent
+lint: ## gofmt, go vet, go fix, staticcheck and others (tools/lint): all must be silent
 	@out=$$(gofmt -l .) && test -z "$$out" || { echo "gofmt -w is needed on:"; echo "$$out"; exit 1; }
-	$(GO) vet $(PACKAGES)
-	@out=$$($(GO) fix -diff $(PACKAGES) 2>&1) && test -z "$$out" || { echo "go fix has something to say:"; echo "$$out"; exit 1; }
-	$(TOOL) golangci-lint run --allow-serial-runners $(PACKAGES)
+	$(GO) build -C tools -o $(abspath $(BIN))/lint ./lint
+	$(GO) vet -vettool=$(abspath $(BIN))/lint $(PACKAGES)
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities (needs the internet)

@@ -1,6 +1,7 @@
 package fsops
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -152,8 +153,8 @@ type ignoreFile struct {
 
 // ignored reports whether the innermost of files that has a rule about path ignores it.
 func ignored(files []ignoreFile, path string, directory bool, over func() bool) bool {
-	for i := len(files) - 1; i >= 0; i-- {
-		if r := decide(files[i].rules, path[files[i].below:], directory, over); r != nil {
+	for _, file := range slices.Backward(files) {
+		if r := decide(file.rules, path[file.below:], directory, over); r != nil {
 			return !r.negated
 		}
 	}

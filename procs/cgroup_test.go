@@ -72,8 +72,8 @@ func removeCgroups(t *testing.T, dir string) {
 		}
 		return nil
 	})
-	for i := len(all) - 1; i >= 0; i-- {
-		rig.Check(t, os.Remove(all[i]))
+	for _, dir := range slices.Backward(all) {
+		rig.Check(t, os.Remove(dir))
 	}
 }
 

@@ -43,6 +43,7 @@ func seeds(f *testing.F) [][]byte {
 			}
 		}
 	}
+	rig.Must(f, lines.Err())
 	if len(out) < 100 {
 		f.Fatalf("only %d seeds", len(out))
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -70,14 +71,14 @@ func TestRulesets(t *testing.T) {
 			{Path: "/proc", Rights: content},
 			{Path: "/repo", Rights: abi9Rights},
 		}}},
-		{"read-only, alone", readOnly.ProcessRuleset(6, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(devices[:len(devices):len(devices)],
+		{"read-only, alone", readOnly.ProcessRuleset(6, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(slices.Clip(devices),
 			PathRule{Path: "/", Rights: execute, Except: []string{"/dev"}},
 		)}},
-		{"view, alone", view.ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(devices[:len(devices):len(devices)],
+		{"view, alone", view.ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(slices.Clip(devices),
 			PathRule{Path: "/data", Rights: execute},
 			PathRule{Path: "/usr", Rights: execute},
 		)}},
-		{"private, alone", private.ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(devices[:len(devices):len(devices)],
+		{"private, alone", private.ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(slices.Clip(devices),
 			PathRule{Path: "/", Rights: execute, Except: []string{"/dev", "/run/agent", "/runaway"}},
 		)}},
 		{"helper, read-only", readOnly.HelperRuleset(4), Ruleset{FS: abi3Rights, Rules: []PathRule{
@@ -95,7 +96,7 @@ func TestRulesets(t *testing.T) {
 			{Path: "/data", Rights: read},
 			{Path: "/usr", Rights: read},
 		}}},
-		{"devices, alone", (&Policy{Confined: true, Devices: []string{"/dev/x"}}).ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(devices[:len(devices):len(devices)],
+		{"devices, alone", (&Policy{Confined: true, Devices: []string{"/dev/x"}}).ProcessRuleset(7, false), Ruleset{FS: abi5Rights, Scoped: bothScopes, Rules: append(slices.Clip(devices),
 			PathRule{Path: "/dev/x", Rights: device},
 		)}},
 		{"sockets, supervisor", (&Policy{Confined: true, Sockets: []string{"/run/s"}}).SupervisorRuleset(9, ""), Ruleset{FS: abi9Rights, Rules: []PathRule{

@@ -43,6 +43,7 @@ func TestExecpolicyCheck(t *testing.T) {
 		rig.Must(t, json.Unmarshal(lines.Bytes(), &c))
 		t.Run(c.Name, func(t *testing.T) { c.run(t) })
 	}
+	rig.Check(t, lines.Err())
 	rig.Is(t, n, 259, "cases")
 }
 

@@ -33,7 +33,7 @@ func TestRemoteCommandLine(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
-			cmd.Env = append(environ[:len(environ):len(environ)], "HOME="+t.TempDir())
+			cmd.Env = append(slices.Clip(environ), "HOME="+t.TempDir())
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,10 +119,10 @@ func TestBoundedFork(t *testing.T) {
 		// What is forked from a bounded history is bounded by it.
 		turn(t, fork, "x")
 		next := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.AllTurns))
-		wantNotes(t, s, next.ID(), append(test.want[:len(test.want):len(test.want)], "x")...)
+		wantNotes(t, s, next.ID(), append(slices.Clip(test.want), "x")...)
 		if test.turns > 0 {
 			next := must[*threadlog.Thread](t)(s.Fork(fork.ID(), threadlog.MaxForkTurns))
-			wantNotes(t, s, next.ID(), append(test.want[:len(test.want):len(test.want)], "x")...)
+			wantNotes(t, s, next.ID(), append(slices.Clip(test.want), "x")...)
 		}
 		next = must[*threadlog.Thread](t)(s.Fork(fork.ID(), 1))
 		wantNotes(t, s, next.ID(), "x")

@@ -32,7 +32,7 @@ func invalid(line int, format string, args ...any) error {
 }
 
 // ErrEmpty is the error of a patch without a hunk.
-var ErrEmpty = errors.New("No files were modified.") //nolint:staticcheck // the words of the reference
+var ErrEmpty = errors.New("No files were modified.") //nolint:ST1005 // the words of the reference
 
 // MismatchError says that a file does not have the lines that a patch expects.
 type MismatchError struct {

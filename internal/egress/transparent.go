@@ -85,7 +85,7 @@ func hostResolvConf() (lines [][]string) {
 }
 
 func resolvConf(r io.Reader) (lines [][]string) {
-	text := bufio.NewScanner(io.LimitReader(r, maxResolvConf))
+	text := bufio.NewScanner(io.LimitReader(r, maxResolvConf)) //nolint:scannererr // the lines that can be read count
 	for text.Scan() {
 		if fields := strings.Fields(text.Text()); len(fields) > 1 && !strings.ContainsAny(fields[0][:1], "#;") {
 			lines = append(lines, fields)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -70,9 +71,9 @@ func (n *node) path() string {
 	}
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(n.name, "/"))
-	for i := len(names) - 1; i >= 0; i-- {
+	for _, name := range slices.Backward(names) {
 		b.WriteByte('/')
-		b.WriteString(names[i])
+		b.WriteString(name)
 	}
 	return b.String()
 }

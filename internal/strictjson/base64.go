@@ -82,7 +82,7 @@ func (e Base64) AppendDecode(dst, text []byte) ([]byte, error) {
 	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
 		return dst, base64.CorruptInputError(i)
 	}
-	out, err := e.strict.AppendDecode(dst, text) //nolint:forbidigo // other packages use Base64 instead
+	out, err := e.strict.AppendDecode(dst, text) //nolint:forbidden // other packages use Base64 instead
 	if err != nil {
 		return dst, err
 	}

@@ -40,7 +40,7 @@ type page map[string]*dto.MetricFamily
 // scrape asks for a page, and holds it to the rules of Prometheus.
 func scrape(t testing.TB, url string) page {
 	t.Helper()
-	response, err := http.Get(url) //nolint:noctx // the client has a bound, see TestMain
+	response, err := http.Get(url) // the client has a bound, see TestMain
 	rig.Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // file is a program of the initramfs: its name there, and where it is here.
@@ -45,4 +46,4 @@ func writeEntry(w io.Writer, name string, inode, mode int, content []byte) error
 }
 
 // padded fills up to a multiple of four bytes.
-func padded(b []byte) []byte { return append(b[:len(b):len(b)], make([]byte, -len(b)&3)...) }
+func padded(b []byte) []byte { return append(slices.Clip(b), make([]byte, -len(b)&3)...) }

@@ -178,15 +178,15 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("%q: Given has --%s %v, Read %v", args, f.Name, found, f.given)
 			}
 			if f.given && !f.Arguments {
-				plain = append(plain[:len(plain):len(plain)], spelled(f)...)
+				plain = append(slices.Clip(plain), spelled(f)...)
 			}
 		}
 		if len(r.fields) > 0 && !slices.ContainsFunc(r.fields, func(f Field) bool { return f.Passthrough }) {
-			plain = append(plain[:len(plain):len(plain)], "--")
+			plain = append(slices.Clip(plain), "--")
 		}
 		for i := range r.fields {
 			if f := &r.fields[i]; f.given && f.Arguments {
-				plain = append(plain[:len(plain):len(plain)], texts(f)...)
+				plain = append(slices.Clip(plain), texts(f)...)
 			}
 		}
 		again, err := p.Read(plain, nil)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -172,7 +173,7 @@ func (p *program) read() ([]byte, error) {
 }
 
 func (p *program) write(message []byte) error {
-	_, err := p.in.Write(append(message[:len(message):len(message)], '\n'))
+	_, err := p.in.Write(append(slices.Clip(message), '\n'))
 	return err
 }
 

@@ -105,7 +105,7 @@ func hasRule(rules *rule.Set, want string) bool {
 			return len(rules.Match(argv)) == 1
 		}
 		for n := 1; n <= len(rest); n++ {
-			if try(append(argv[:len(argv):len(argv)], strings.Join(rest[:n], " ")), rest[n:]) {
+			if try(append(slices.Clip(argv), strings.Join(rest[:n], " ")), rest[n:]) {
 				return true
 			}
 		}

@@ -104,7 +104,7 @@ func (c *Caller) attempt(ctx context.Context, path string, body []byte, response
 		header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(header, extra)
-	unsent, err := http.NewRequest(method, c.base+path, nil) //nolint:noctx // gets the context that bounds it below
+	unsent, err := http.NewRequest(method, c.base+path, nil) // gets the context that bounds it below
 	if err != nil {
 		return errors.New("registry URL is not valid") // the cause quotes it
 	}

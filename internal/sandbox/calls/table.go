@@ -1,6 +1,10 @@
 package calls
 
-import "github.com/execagent/execagent/sandbox"
+import (
+	"slices"
+
+	"github.com/execagent/execagent/sandbox"
+)
 
 // Call is a system call that at least one level does not leave to the kernel.
 type Call struct {
@@ -80,7 +84,7 @@ func unless(conds ...Cond) Treatment { return Treatment{Action: Supervisor, Unle
 
 // or returns the treatment with one more alternative.
 func (t Treatment) or(conds ...Cond) Treatment {
-	t.Unless = append(t.Unless[:len(t.Unless):len(t.Unless)], conds)
+	t.Unless = append(slices.Clip(t.Unless), conds)
 	return t
 }
 

@@ -132,7 +132,7 @@ func TestAnswersRefused(t *testing.T) {
 		{"status 0", opStat, 0, nil},
 		{"no metadata", opStat, statusDone, nil},
 		{"metadata cut off", opStat, statusDone, metadata[:len(metadata)-1]},
-		{"metadata and more", opStat, statusDone, append(metadata[:len(metadata):len(metadata)], 0)},
+		{"metadata and more", opStat, statusDone, append(slices.Clip(metadata), 0)},
 		{"metadata with a bool of 2", opStat, statusDone, append([]byte{2}, metadata[1:]...)},
 		{"more of what has no parts", opStat, statusMore, metadata},
 		{"something for nothing", opRemove, statusDone, []byte{0}},

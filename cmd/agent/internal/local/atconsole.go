@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -214,7 +215,7 @@ func (j *job) start(sys program.System, files [3]*os.File, front bool, asked str
 	if j.own {
 		rest = kills
 	}
-	env := sys.Environ[:len(sys.Environ):len(sys.Environ)]
+	env := slices.Clip(sys.Environ)
 	for _, key := range sys.Keys {
 		env = append(env, string(key)) // -e may pass it on to the command
 	}

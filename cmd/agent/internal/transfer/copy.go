@@ -160,7 +160,7 @@ func (c *Copy) giveUp(ctx context.Context, err error, listening *sync.WaitGroup)
 
 // listen passes messages of the tool on, line by line.
 func (c *Copy) listen() {
-	lines := bufio.NewScanner(c.tool.Stderr())
+	lines := bufio.NewScanner(c.tool.Stderr()) //nolint:scannererr // the end of the function says why
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		if !c.muted.Load() {

@@ -114,7 +114,7 @@ func (f *Files) listWithTool(ctx context.Context, at string) (entries []listedFi
 	defer listening.Wait()
 	defer tool.Close() // which ends what listens
 	listening.Go(func() {
-		lines := bufio.NewScanner(tool.Stderr())
+		lines := bufio.NewScanner(tool.Stderr()) //nolint:scannererr // the rest is discarded below
 		for lines.Scan() {
 			complaints = append(complaints, errors.New(lines.Text()))
 		}
