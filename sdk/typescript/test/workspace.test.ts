@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, realpathSync, symlinkSync, writeFileSync } fro
 import { join } from "node:path";
 import { test } from "node:test";
 import { Workspace, resolve, textOf, type Connect, type WorkspaceOptions } from "../src/adapters/workspace.js";
-import { connect, NotFoundError, ServerError, UsageError } from "../src/node/index.js";
+import { connect, NotFoundError, PermissionDeniedError, UsageError } from "../src/node/index.js";
 import { client, Proxy, serve, type Ends } from "./rig.js";
 
 const to = (url: string): Connect => (session) => connect(url, session);
@@ -83,15 +83,17 @@ test("a policy holds for commands and for files", { timeout }, async (t) => {
   writeFileSync(join(home, "w/key.pem"), "k");
   writeFileSync(join(home, "out"), "o");
   symlinkSync(join(home, "out"), join(home, "w/link"));
-  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: join(home, "w"), deny: "*.pem" } });
+  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: join(home, "w"), deny: ["*.pem", join(home, "out")] } });
   assert.equal((await w.shell("echo x >a && cat a", { cwd: "sub" })).text, "x\n");
   // The pattern starts at the working directory, not at that of the command.
   assert.notEqual((await w.shell("cat ../key.pem", { cwd: "sub" })).exitCode, 0);
   const { files } = await w.open();
-  await assert.rejects(files.read(join(home, "w/key.pem")), ServerError);
-  await assert.rejects(w.write("link", "x"), ServerError);
+  await w.write("sub/b", "y");
+  assert.equal(await files.readText(join(home, "w/sub/b")), "y");
+  await assert.rejects(files.read(join(home, "w/key.pem")), PermissionDeniedError);
+  await assert.rejects(w.write("link", "x"), PermissionDeniedError);
   assert.equal(readFileSync(join(home, "out"), "utf8"), "o");
-  assert.match(await w.description(), /Only .*\/w and temporary folders can be written. There is no network./);
+  assert.match(await w.description(), /Only .*\/w and temporary folders can be written. There is no network. .* ends with it.$/);
 });
 
 test("the session is found again, and one that is gone is not made again", { timeout }, async (t) => {

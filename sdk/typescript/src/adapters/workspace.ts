@@ -9,7 +9,7 @@ import type { Files } from "../files.js";
 import { Kept } from "../kept.js";
 import type { Exit, Process } from "../process.js";
 import { only, type Policy } from "../sandbox.js";
-import { printable, randomId, toBytes, toText } from "../text.js";
+import { concat, printable, randomId, toBytes, toText } from "../text.js";
 
 /**
  * A way to the agent, such as `(session) => connect("wss://host:7000", { token, ...session })`. It is called when the agent is
@@ -135,7 +135,7 @@ export class Workspace implements AsyncDisposable {
       return agent.fs.realpath(wanted);
     });
     const sandbox = this.#options.sandbox && absolute(this.#options.sandbox, cwd);
-    return { agent, info, cwd, sandbox, files: sandbox === undefined ? agent.fs : agent.fs.under(sandbox) };
+    return { agent, info, cwd, sandbox, files: sandbox === undefined ? agent.fs : agent.fs.under(sandbox, { cwd }) };
   }
 
   /** Starts a program with its arguments, under the options of the workspace. */
@@ -147,7 +147,7 @@ export class Workspace implements AsyncDisposable {
   }
 
   /**
-   * Runs a program until it exits, and returns its output. What it leaves in the background goes on.
+   * Runs a program until it exits, and returns its output. What it leaves in the background goes on, unless it has a sandbox.
    *
    * When the time is up it is killed with its process group, and the result has `timedOut`. The timer is here, because the
    * agent's own would later end what the command has left in the background. A signal kills the command, too.
@@ -212,15 +212,16 @@ export class Workspace implements AsyncDisposable {
     }
   }
 
-  /** Writes a whole file, with the directories of its path. */
-  async write(path: string, content: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+  /** Writes a whole file, with the directories of its path. Only what has more than 32 MiB can be left half written. */
+  async write(path: string, content: string | Uint8Array | ReadableStream<Uint8Array>, options: CallOptions = {}): Promise<void> {
     const { files, cwd } = await this.open();
     const at = resolve(cwd, path);
-    const bytes = toBytes(content);
-    if (bytes.length <= wholeMost) return this.again(() => files.write(at, bytes, { ...options, parents: true }));
+    const all = typeof content === "string" ? toBytes(content) : content instanceof Uint8Array ? content : await begin(content);
+    if (all instanceof Uint8Array && all.length <= wholeMost) return this.again(() => files.write(at, all, { ...options, parents: true }));
     const parent = at.slice(0, at.lastIndexOf("/"));
     if (parent !== "") await this.again(() => files.mkdir(parent, options));
-    await this.again(() => files.write(at, bytes, options));
+    if (all instanceof Uint8Array) return this.again(() => files.write(at, all, options));
+    await files.write(at, all, options);
   }
 
   /** Removes a file, a link, or with `recursive` a tree. It reports whether it was there. */
@@ -242,12 +243,15 @@ export class Workspace implements AsyncDisposable {
   async description(): Promise<string> {
     const { info, cwd, sandbox } = await this.open();
     const words = [`Commands run by sh on ${info.os}. They start in ${cwd}, and relative paths begin there.`];
-    if (sandbox === undefined) return words.join(" ");
-    const folders = sandbox.workspace === undefined ? [] : [sandbox.workspace].flat();
-    words.push(folders.length === 0 ? "Nothing can be written." : `Only ${folders.join(", ")} and temporary folders can be written.`);
-    const { network } = sandbox;
-    if (network === undefined || network === "off") words.push("There is no network.");
-    else if (network !== "on") words.push("The network is limited to some hosts.");
+    if (sandbox === undefined) words.push("What a command leaves in the background goes on.");
+    else {
+      const folders = sandbox.workspace === undefined ? [] : [sandbox.workspace].flat();
+      words.push(folders.length === 0 ? "Nothing can be written." : `Only ${folders.join(", ")} and temporary folders can be written.`);
+      const { network } = sandbox;
+      if (network === undefined || network === "off") words.push("There is no network.");
+      else if (network !== "on") words.push("The network is limited to some hosts.");
+      words.push("What a command leaves in the background ends with it.");
+    }
     return words.join(" ");
   }
 
@@ -283,6 +287,29 @@ export interface Opened {
 
 /** The largest content that can be written with the directories of its path. */
 const wholeMost = 32 << 20;
+
+/** Reads a stream to its end. One that has too much for one request is returned as it was. */
+async function begin(stream: ReadableStream<Uint8Array>): Promise<Uint8Array | ReadableStream<Uint8Array>> {
+  const reader = stream.getReader();
+  const pieces: Uint8Array[] = [];
+  for (let length = 0; length <= wholeMost; ) {
+    const { done, value } = await reader.read();
+    if (done) return concat(pieces);
+    pieces.push(value);
+    length += value.length;
+  }
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const piece = pieces.shift() ?? (await reader.read()).value;
+        if (piece === undefined) controller.close();
+        else controller.enqueue(piece);
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  );
+}
 
 /** Lets the patterns of a policy start at one directory, because a command may start in another one. */
 function absolute(policy: Policy, cwd: string): Policy {
