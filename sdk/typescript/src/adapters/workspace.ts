@@ -139,7 +139,7 @@ export class Workspace implements AsyncDisposable {
   }
 
   /** Starts a program with its arguments, under the options of the workspace. */
-  async spawn(argv: readonly string[], options: Pick<RunCommand, "cwd" | "env" | "signal"> & Pick<SpawnOptions, "stdin" | "tty" | "maxOutput" | "id" | "arg0"> = {}): Promise<Process> {
+  async spawn(argv: readonly string[], options: Pick<RunCommand, "cwd" | "env" | "signal"> & Pick<SpawnOptions, "stdin" | "tty" | "maxOutput" | "id" | "arg0" | "user"> = {}): Promise<Process> {
     const { agent, cwd, sandbox } = await this.open();
     const { inherit, execPolicy, memory, cpus, pids, fileSize, user } = this.#options;
     const env = { ...this.#options.env, ...present(options.env) };
