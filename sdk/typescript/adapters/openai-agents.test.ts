@@ -98,7 +98,7 @@ test("a session: it edits, tests, interrupts, is cut, is left and resumed, and i
 
   const second = model(transcript, [
     ["apply_patch", { ...patch, diff: "@@\n-echo $(($1 + $2))\n+echo $(($1 * $2))\n" }],
-    ["exec_command", { cmd: "echo hello >new", login: false, yield_time_ms: 30_000 }],
+    ["exec_command", { cmd: "touch new", login: false, yield_time_ms: 30_000 }],
   ], "It is read-only.");
   const reader = new SandboxAgent({ name: "reader", model: second, capabilities: [filesystem(), shell()] });
   transcript.add("user", "Multiply. (The sandbox lets it write nothing.)");
