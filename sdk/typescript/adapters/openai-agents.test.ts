@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ type PatchOperation = Extract<AgentOutputItem, { type: "apply_patch_call" }>["op
 
 /** Returns text without what differs each time. */
 function plain(text: string): string {
-  return text.replace(/Chunk ID: \w+/, "Chunk ID: 1a2b3c").replace(/Wall time: [\d.]+/, "Wall time: 0.1234").replace(/session (?:ID )?\d+/g, "session ID 4321");
+  return text.replace(/Chunk ID: \w+/, "Chunk ID: 1a2b3c").replace(/Wall time: [\d.]+/, "Wall time: 0.1234").replace(/session (?:ID )?\d+/g, "session ID 4321").replaceAll("\r\n", "\n");
 }
 
 /** A model that makes calls, one after the other, each of which may depend on what the last one has returned. */
@@ -59,7 +59,7 @@ function numberIn(text: string): number {
 }
 
 function client(at: Pick<Site, "connect" | "dir">, options: ExecagentSandboxOptions = {}): ExecagentSandboxClient {
-  return new ExecagentSandboxClient(at.connect, { root: at.dir, ...options });
+  return new ExecagentSandboxClient(at.connect, { cwd: at.dir, ...options });
 }
 
 test("a session: it edits, tests, interrupts, is cut, is left and resumed, and is refused", async (t) => {
@@ -79,6 +79,7 @@ test("a session: it edits, tests, interrupts, is cut, is left and resumed, and i
     ["ask_user", { question: "Go on?" }],
     ["write_stdin", (last) => ({ session_id: numberIn(all.join("\n")), chars: `word${last === "yes" ? "\n" : ""}`, yield_time_ms: 30_000 })],
   ]);
+  transcript.add("user", "Mend sum.sh.");
   const all: string[] = [];
   const agent = new SandboxAgent({ name: "coder", model: first, tools: [ask], capabilities: [filesystem(), shell()] });
   const result = await runner.run(agent, "Mend sum.sh.", { sandbox: { client: client(at) }, maxTurns: 30 });
@@ -137,7 +138,7 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   const asleep = await run("exec sleep 1000", { yieldTimeMs: 250 });
   assert.equal(asleep.exitCode, undefined);
   const { sessionId } = asleep as { sessionId: number };
-  assert.match(await session.writeStdin({ sessionId, chars: "text" }), /exited with code 1[^]*stdin is not available[^]*tty=true/);
+  assert.match(await session.writeStdin({ sessionId, chars: "text" }), /running with session ID \d+[^]*stdin is not available[^]*tty=true/);
   assert.match(await session.writeStdin({ sessionId, chars: "\u0003", yieldTimeMs: 30_000 }), /exited with code 130/);
   assert.match(await session.writeStdin({ sessionId, chars: "" }), /session not found/);
   const asked = await run("read a; read b; echo $a and $b", { tty: true, yieldTimeMs: 250 });
@@ -152,9 +153,8 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   assert.match(await session.writeStdin({ sessionId: newest, chars: "\u0003", yieldTimeMs: 30_000 }), /exited with code 130/);
   await session.stop();
   const agent = await at.connect({ sessionName: session.state.sessionName, existing: true, take: true });
-  const sleeping = (await agent.processes()).filter(({ argv, exited }) => !exited && argv.includes("exec sleep 1000"));
+  while ((await agent.processes()).some(({ argv, exited }) => !exited && argv.includes("exec sleep 1000")));
   await agent.close();
-  assert.deepEqual(sleeping, []);
 });
 
 test("patches: each changes one file in the workspace, once", async (t) => {
@@ -326,9 +326,25 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
   await assert.rejects(other.deserializeSessionState({ ...record, commands: { "../x": 1 }, manifest: {} }), /commands/);
   await assert.rejects(client(at).create({ manifest: new Manifest({ root: "/elsewhere" }) }), /only one/);
   await assert.rejects(client(at).create({ snapshot: { type: "local" } }), /snapshot/);
-  assert.throws(() => client(at, { roots: "x" } as object), /roots/);
+  assert.throws(() => client(at, { root: "x" } as object), /root/);
+  assert.throws(() => new ExecagentSandboxClient(undefined as never), /function that connects/);
   assert.throws(() => client({ ...at, dir: "relative" }), /absolute/);
 
+  await assert.rejects(other.deserializeSessionState({ ...record, sessionName: "../other" }), /no sessionName/);
+
+  // Without a directory of its own a sandbox has one that ends with it.
+  const hidden = new ExecagentSandboxClient(at.connect, { sandbox: { workspace: "." } });
+  const box = await hidden.create();
+  const { root } = box.state.manifest;
+  assert.equal(root, `/tmp/${box.state.sessionName}`);
+  assert.equal(statSync(root).mode & 0o777, 0o700);
+  assert.match((await box.exec({ cmd: "pwd; echo hi >x && cat x; touch /etc/x", login: false })).output, new RegExp(`^${root}\nhi\n.*(Read-only|denied)`));
+  await box.disconnect();
+  await hidden.delete(await hidden.deserializeSessionState(JSON.parse(JSON.stringify({ ...(await hidden.serializeSessionState(box.state)), manifest: { root } }))));
+  assert.ok(!existsSync(root));
+
+  await assert.rejects(client({ ...at, dir: "/elsewhere" }).resume(state), /only one/);
+  await assert.rejects(other.deserializeSessionState({ ...record }), /no manifest/);
   await other.delete(state);
   await assert.rejects(client(at).resume(state), /session/);
   await session.disconnect();

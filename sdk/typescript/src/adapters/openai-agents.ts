@@ -5,12 +5,11 @@
  */
 
 import { cloneManifest, Manifest, permissionsForSandboxEntry } from "@openai/agents/sandbox";
-import type { Agent } from "../agent.js";
 import { DisconnectedError, ServerError, UnsupportedError, UsageError } from "../errors.js";
 import type { Files, Stat } from "../files.js";
 import { upload } from "../node/copy.js";
 import { forward, type Forward } from "../node/forward.js";
-import { only } from "../sandbox.js";
+import { only, type Policy } from "../sandbox.js";
 import { decodeBase64, encodeBase64, printable, randomId } from "../text.js";
 import { pack, unpack, type ArchiveLimits } from "./openai-archive.js";
 import { Commands, describe, type Update } from "./openai-commands.js";
@@ -18,9 +17,14 @@ import { patchOf, type PatchOperation } from "./openai-patch.js";
 import { isMissing, resolve, Workspace, type Connect, type WorkspaceOptions } from "./workspace.js";
 
 /** What the sandbox client takes. */
-export interface ExecagentSandboxOptions extends Omit<WorkspaceOptions, "session" | "existing" | "cwd" | "timeoutMs" | "maxOutput"> {
-  /** The directory at the agent that is the workspace, in the place of `/workspace`. It is made if it is missing. */
-  root?: string | undefined;
+export interface ExecagentSandboxOptions extends Omit<WorkspaceOptions, "session" | "existing" | "timeoutMs" | "maxOutput"> {
+  /**
+   * The workspace of manifests whose root is the default, `/workspace`. By default each sandbox has a new directory in `/tmp`
+   * that nobody else can read, and that ends with it.
+   */
+  cwd?: string | undefined;
+  /** What commands may do, and calls of files. Relative paths begin at the workspace, so `.` is all of it. */
+  sandbox?: Policy | undefined;
   /** The ports that may be exposed; by default every one. */
   exposedPorts?: readonly number[] | undefined;
   /** The shell of commands that name none; by default that of the agent's user. */
@@ -52,47 +56,50 @@ interface CreateArgs {
   readonly archiveLimits?: ArchiveLimits | null;
 }
 
-const ownWords = ["root", "exposedPorts", "shell"];
+const ownWords = ["cwd", "sandbox", "exposedPorts", "shell"];
 const defaultRoot = "/workspace";
-const backend = "execagent";
 
-/** Makes sandboxes on an agent: the `client` of the harness's `sandbox` options. */
+/** Where a sandbox without a directory of its user is, by the name of its session. */
+const temporary = (sessionName: string): string => `/tmp/${sessionName}`;
+
+/** Makes sandboxes on an agent: the `client` of the harness's `sandbox` options. Each has a session of its own. */
 export class ExecagentSandboxClient {
-  readonly backendId = backend;
-  readonly #from: Agent | Connect;
+  readonly backendId = "execagent";
+  readonly #connect: Connect;
   readonly #options: ExecagentSandboxOptions;
   readonly #sessions = new WeakMap<object, ExecagentSandboxSession>();
 
-  /** Each sandbox has a session of its own at the agent, unless an agent is given that is connected already. */
-  constructor(from: Agent | Connect, options: ExecagentSandboxOptions = {}) {
-    this.#from = from;
-    this.#options = options;
-    this.#workspace(options.root ?? defaultRoot, undefined); // which looks at the options
-    const { root, exposedPorts = [] } = options;
-    if (root !== undefined && resolve("/", root) !== root) throw new UsageError(`root is ${printable(root, 256)}, and must be absolute, without .. and a / at its end`);
+  constructor(connect: Connect, options: ExecagentSandboxOptions = {}) {
+    if (typeof connect !== "function") throw new UsageError("the sandbox client needs a function that connects, because each sandbox has a session of its own");
+    this.#connect = connect;
+    this.#options = { ...options };
+    const { cwd = defaultRoot, exposedPorts = [] } = options;
+    if (resolve("/", cwd) !== cwd) throw new UsageError(`cwd is ${printable(cwd, 256)}, and must be absolute, without .. and a / at its end`);
     for (const port of exposedPorts) portNumber(port);
+    this.#workspace(cwd, {}); // which looks at the other options
   }
 
-  #workspace(cwd: string, session: string | undefined): Workspace {
+  #workspace(cwd: string, session: Pick<WorkspaceOptions, "session" | "existing">): Workspace {
     const rest = Object.fromEntries(Object.entries(this.#options).filter(([word]) => !ownWords.includes(word)));
-    const named = session === undefined || typeof this.#from !== "function" ? {} : { session, existing: true };
-    return new Workspace(this.#from, "openai-agents", { ...rest, ...named, cwd });
+    const { sandbox } = this.#options;
+    return new Workspace(this.#connect, "openai-agents", { ...rest, ...session, cwd, sandbox: sandbox && placed(cwd, sandbox) });
   }
 
   /** Makes a sandbox, with what its manifest lists. */
   async create(args?: CreateArgs | Manifest, more?: object): Promise<ExecagentSandboxSession> {
-    const { manifest, snapshot, options = {}, archiveLimits } = args instanceof Manifest ? { manifest: args, options: more } as CreateArgs : (args ?? {});
+    const { manifest, snapshot, options = {}, archiveLimits } = args instanceof Manifest ? ({ manifest: args, options: more } as CreateArgs) : (args ?? {});
     only(options, [], "options of a sandbox");
     if (snapshot !== undefined && snapshot.type !== "noop") {
       throw new UsageError(`a snapshot of the type ${printable(String(snapshot.type), 64)} cannot be kept: the workspace stays at the agent; use persistWorkspace for a copy`);
     }
-    const rooted = this.#rooted(manifest === undefined ? new Manifest() : cloneManifest(manifest));
+    const sessionName = `openai-agents-${randomId().toLowerCase()}`;
+    const rooted = this.#rooted(manifest === undefined ? new Manifest() : cloneManifest(manifest), temporary(sessionName));
     supported(rooted);
-    const workspace = this.#workspace(rooted.root, undefined);
-    const session = await this.#session(workspace, {
-      manifest: rooted, sessionName: workspace.ref.session, commands: {}, workspaceReady: true, environment: await rooted.resolveEnvironment(),
-    }, archiveLimits);
+    const environment = await rooted.resolveEnvironment();
+    const workspace = this.#workspace(rooted.root, { session: sessionName });
+    const session = await this.#session(workspace, { manifest: rooted, sessionName, commands: {}, workspaceReady: true, environment }, archiveLimits);
     try {
+      if (rooted.root === temporary(sessionName)) await (await workspace.open()).agent.run(["chmod", "700", rooted.root], { check: true });
       await session.materialize(rooted);
       return session;
     } catch (error) {
@@ -103,10 +110,9 @@ export class ExecagentSandboxClient {
 
   /** Comes back to a sandbox whose session still exists, also from another process. Commands that ran go on. */
   async resume(state: ExecagentSandboxState, options: { readonly archiveLimits?: ArchiveLimits | null } = {}): Promise<ExecagentSandboxSession> {
-    const { sessionName, manifest } = state;
-    const workspace = this.#workspace(manifest.root, sessionName);
-    if (workspace.ref.session !== sessionName) throw new UsageError(`the state is of the session ${printable(sessionName, 128)}, and the agent is connected to another one`);
-    return this.#session(workspace, { ...state }, options.archiveLimits);
+    const { sessionName: session } = state;
+    const manifest = this.#rooted(state.manifest, state.manifest.root); // which refuses another directory than that of the client
+    return this.#session(this.#workspace(manifest.root, { session, existing: true }), { ...state, manifest }, options.archiveLimits);
   }
 
   async #session(workspace: Workspace, state: ExecagentSandboxState, limits: ArchiveLimits | null | undefined): Promise<ExecagentSandboxSession> {
@@ -117,7 +123,7 @@ export class ExecagentSandboxClient {
     return session;
   }
 
-  /** Ends the session of a state, with all that runs in it. Files stay. */
+  /** Ends the session of a state, with all that runs in it, and a workspace that was made for it. */
   async delete(state: ExecagentSandboxState): Promise<void> {
     const session = this.#sessions.get(state) ?? (await this.resume(state));
     await session.delete();
@@ -129,11 +135,12 @@ export class ExecagentSandboxClient {
 
   async deserializeSessionState(record: Record<string, unknown>): Promise<ExecagentSandboxState> {
     const { sessionName, commands = {}, workspaceReady } = record;
-    if (typeof sessionName !== "string") throw new UsageError("the state of the sandbox has no sessionName");
+    if (typeof sessionName !== "string" || !/^openai-agents-[a-z2-7]{26}$/.test(sessionName)) throw new UsageError("the state of the sandbox has no sessionName");
     if (typeof commands !== "object" || commands === null || !Object.entries(commands).every(([number, seq]) => /^\d{1,5}$/.test(number) && Number.isSafeInteger(seq) && seq >= 0)) {
       throw new UsageError("commands of the state of the sandbox must have numbers");
     }
-    const manifest = record["manifest"] instanceof Manifest ? record["manifest"] : new Manifest(withContents(record["manifest"] as object));
+    if (typeof record["manifest"] !== "object" || record["manifest"] === null) throw new UsageError("the state of the sandbox has no manifest");
+    const manifest = record["manifest"] instanceof Manifest ? record["manifest"] : new Manifest(withContents(record["manifest"]));
     const environment = await manifest.resolveEnvironment();
     return { manifest, sessionName, commands: commands as Record<string, number>, environment, workspaceReady: workspaceReady === true };
   }
@@ -144,15 +151,18 @@ export class ExecagentSandboxClient {
   }
 
   resolveTrustedManifestForResume(manifest: Manifest): Manifest {
-    return this.#rooted(manifest);
+    return this.#rooted(manifest, manifest.root);
   }
 
-  /** Gives a manifest the root of this client. */
-  #rooted(manifest: Manifest): Manifest {
-    const { root = manifest.root } = this.#options;
-    if (manifest.root === root) return manifest;
-    if (manifest.root !== defaultRoot) throw new UsageError(`the manifest has the root ${printable(manifest.root, 256)}, and the client ${printable(root, 256)}: give only one`);
-    return changed(manifest, { root });
+  /** Gives a manifest with the default root the one of this client, or another one. */
+  #rooted(manifest: Manifest, other: string): Manifest {
+    const { cwd } = this.#options;
+    const root = cwd ?? other;
+    if (manifest.root !== defaultRoot) {
+      if (cwd !== undefined && cwd !== manifest.root) throw new UsageError(`the manifest has the root ${printable(manifest.root, 256)}, and the client the cwd ${printable(cwd, 256)}: give only one`);
+      return manifest;
+    }
+    return root === defaultRoot ? manifest : changed(manifest, { root });
   }
 }
 
@@ -169,6 +179,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
   readonly #commands: Commands;
   readonly #ports = new Map<number, Promise<Forward>>();
   #limits: ArchiveLimits | null = null;
+  #deleting: Promise<void> | undefined;
 
   /** @internal */
   constructor(workspace: Workspace, state: ExecagentSandboxState, options: ExecagentSandboxOptions) {
@@ -317,21 +328,24 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     const path = this.#relative(at);
     if (path === undefined || path === "") throw new UsageError(`${printable(args.path, 256)} is not below the root of the workspace`);
     supportedEntry(path, args.entry);
+    const { manifest } = this.state;
+    const next = changed(manifest, { entries: { ...manifest.entries, [path]: structuredClone(args.entry) } });
     await this.#put(at, args.entry);
-    this.state.manifest = changed(this.state.manifest, { entries: { ...this.state.manifest.entries, [path]: structuredClone(args.entry) } });
+    this.state.manifest = next;
   }
 
   async applyManifest(manifest: Manifest, runAs?: string): Promise<void> {
     asAgent(runAs);
     if (manifest.root !== this.state.manifest.root) throw new UsageError("the root of a sandbox cannot change: make a new sandbox");
     supported(manifest);
-    await this.materialize(manifest);
-    this.state.environment = { ...this.state.environment, ...(await manifest.resolveEnvironment()) };
     const { entries, environment, extraPathGrants } = this.state.manifest;
-    this.state.manifest = changed(this.state.manifest, {
+    const next = changed(this.state.manifest, {
       entries: { ...entries, ...manifest.entries }, environment: { ...variables({ environment }), ...variables(manifest) },
       extraPathGrants: [...extraPathGrants.filter(({ path }) => !manifest.extraPathGrants.some((grant) => grant.path === path)), ...manifest.extraPathGrants],
     });
+    await this.materialize(manifest);
+    this.state.environment = { ...this.state.environment, ...(await manifest.resolveEnvironment()) };
+    this.state.manifest = next;
   }
 
   /** Returns a path below the root as it is called there. */
@@ -477,15 +491,28 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     await this.#commands.end();
   }
 
-  /** Ends the session at the agent. Files stay. */
-  async delete(): Promise<void> {
+  /** Ends the session at the agent, and a workspace that was made for it. */
+  delete(): Promise<void> {
+    return (this.#deleting ??= this.#delete().catch((error: unknown) => {
+      this.#deleting = undefined;
+      throw error;
+    }));
+  }
+
+  async #delete(): Promise<void> {
     await this.#closePorts();
+    await this.stop();
+    const { root } = this.state.manifest;
+    if (root === temporary(this.state.sessionName)) {
+      const { agent } = await this.#workspace.open();
+      await this.#workspace.again(() => agent.fs.remove(root, { recursive: true, missingOk: true }));
+    }
     await this.#workspace.end();
   }
 
-  /** Does all of that. */
-  async close(): Promise<void> {
-    await this.delete();
+  /** Does the same. */
+  close(): Promise<void> {
+    return this.delete();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -525,6 +552,12 @@ const wholeMost = 32 << 20;
 /** Refuses another user than that of the agent, because the agent has no files of others. */
 function asAgent(runAs: string | undefined): void {
   if (runAs !== undefined) throw new UnsupportedError("files as another user: only commands can run as one, so leave runAs or filesystem() out", "runAs");
+}
+
+/** Lets the paths of a policy begin at a directory. */
+function placed(cwd: string, policy: Policy): Policy {
+  const paths = (word: "workspace" | "readable"): Policy => (policy[word] === undefined ? {} : { [word]: [policy[word]].flat().map((path) => resolve(cwd, path)) });
+  return { ...policy, ...paths("workspace"), ...paths("readable") };
 }
 
 function portNumber(port: number): number {

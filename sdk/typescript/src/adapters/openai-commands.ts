@@ -1,4 +1,4 @@
-import { GapError } from "../errors.js";
+import { GapError, ServerError } from "../errors.js";
 import type { Process } from "../process.js";
 import type { Workspace } from "./workspace.js";
 
@@ -6,7 +6,7 @@ import type { Workspace } from "./workspace.js";
 
 /** What a call has to say. */
 export interface Update {
-  /** Standard output and standard error, in their order, and each alone. */
+  /** Standard output and standard error as they came, and each alone. */
   readonly output: string;
   readonly stdout: string;
   readonly stderr: string;
@@ -25,6 +25,9 @@ const writeWaitMs = 250;
 const lookWaitMs = 5000;
 const waitLeastMs = 250;
 const waitMostMs = 30_000;
+
+/** How long the end of a command is waited for that was killed. */
+const killedWaitMs = 5000;
 
 /** How many commands there may be. The newest are never ended to make room. */
 const commandsMost = 64;
@@ -74,8 +77,9 @@ class Command {
   readonly all = new Waiting();
   readonly stdout = new Waiting();
   readonly stderr = new Waiting();
-  /** The last event that was taken. */
+  /** The last event that was taken, and the last one that was told. */
   seq = 0;
+  toldSeq = 0;
   lastUsed = performance.now();
   exitCode: number | undefined;
   failure: unknown;
@@ -139,19 +143,28 @@ export class Commands {
 
   /** Returns what another client has to know to come back to what runs. */
   get running(): Record<string, number> {
-    const all = [...this.#commands].filter(([, command]) => command.running).map(([number, { seq }]): [string, number] => [String(number), seq]);
+    const all = [...this.#commands].filter(([, command]) => command.running).map(([number, { toldSeq }]): [string, number] => [String(number), toldSeq]);
     return Object.fromEntries([...[...this.#earlier].map(([number, seq]): [string, number] => [String(number), seq]), ...all]);
   }
 
   /** Starts a command, and waits for its end or for so long. */
   async start(argv: readonly string[], options: SpawnOptions, patience: Patience): Promise<Update> {
     const began = performance.now();
-    const number = this.#free();
     this.#starting++;
+    let number: number;
     let command: Command;
     try {
       await this.#makeRoom();
-      command = new Command(await this.#workspace.spawn(argv, { ...options, id: idOf(number) }), options.tty === true);
+      for (;;) {
+        number = this.#free();
+        try {
+          command = new Command(await this.#workspace.spawn(argv, { ...options, id: idOf(number) }), options.tty === true);
+          break;
+        } catch (error) {
+          // A command that has ended has its number as long as the agent remembers it.
+          if (!(error instanceof ServerError && error.text.endsWith("already exists"))) throw error;
+        }
+      }
       this.#commands.set(number, command);
     } finally {
       this.#starting--;
@@ -168,7 +181,7 @@ export class Commands {
     if (chars !== "" && command.running) {
       if (command.tty) await command.process.write(chars);
       else if (/^\u0003+$/.test(chars)) await command.process.signal("interrupt");
-      else return told(`write_stdin failed: stdin is not available for this process: only \\u0003 can be sent to it. Start it with tty=true to write to it. It goes on as session ${number}.`);
+      else return told("write_stdin failed: stdin is not available for this process: only \\u0003 can be sent to it. Start it with tty=true to write to it.", number);
     }
     const waitMs = bounded(patience.yieldTimeMs ?? writeWaitMs);
     return this.#tell(number, command, began, chars === "" ? Math.max(waitMs, lookWaitMs) : waitMs, patience);
@@ -181,7 +194,7 @@ export class Commands {
     const earlier = [...this.#earlier.keys()];
     this.#earlier.clear();
     await Promise.allSettled([
-      ...commands.filter(({ running }) => running).map(({ process }) => process.kill()),
+      ...commands.filter(({ running }) => running).map(({ process, ended }) => process.kill().then(() => wait(ended, killedWaitMs))),
       ...earlier.map(async (number) => (await this.#workspace.open()).agent.call("process/terminate", { processId: idOf(number) })),
     ]);
   }
@@ -191,6 +204,7 @@ export class Commands {
     const { exitCode, failure } = command;
     if (!command.running) this.#commands.delete(number);
     if (failure !== undefined) throw failure;
+    command.toldSeq = command.seq;
     const { text, tokens } = shorten(command.all.take(), maxOutputTokens);
     return {
       output: text, stdout: command.stdout.take(), stderr: command.stderr.take(), wallTimeSeconds: (performance.now() - began) / 1000,
@@ -203,7 +217,6 @@ export class Commands {
   async #attach(number: number): Promise<Command | undefined> {
     const after = this.#earlier.get(number);
     if (after === undefined) return undefined;
-    this.#earlier.delete(number);
     const { agent } = await this.#workspace.open();
     const listed = (await agent.processes()).find(({ id }) => id === idOf(number));
     if (listed === undefined) return undefined;
@@ -213,6 +226,7 @@ export class Commands {
     });
     const command = new Command(process, listed.tty);
     this.#commands.set(number, command);
+    this.#earlier.delete(number);
     return command;
   }
 
@@ -246,9 +260,9 @@ async function wait(ended: Promise<void>, ms: number): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Returns what a model is told that asked for something that is not there. */
-function told(output: string): Update {
-  return { output, stdout: "", stderr: output, wallTimeSeconds: 0, exitCode: 1 };
+/** Returns what a model is told that asked for something that cannot be done. */
+function told(output: string, sessionId?: number): Update {
+  return { output, stdout: "", stderr: output, wallTimeSeconds: 0, ...(sessionId === undefined ? { exitCode: 1 } : { sessionId }) };
 }
 
 /** How many bytes count as one token. */
