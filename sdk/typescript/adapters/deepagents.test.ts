@@ -106,7 +106,7 @@ describe("the rules of sandboxes", () => {
   });
 
   test("execute", async () => {
-    assert.deepEqual(await backend.execute("echo out; echo err >&2; exit 3"), { output: "out\nerr\n", exitCode: 3, truncated: false });
+    assert.deepEqual(await backend.execute("echo out; echo err >&2; echo out; exit 3"), { output: "out\nerr\nout\n", exitCode: 3, truncated: false });
     assert.equal((await backend.execute("kill -9 $$")).exitCode, 128 + 9);
     assert.equal((await backend.execute("no-such-program")).exitCode, 127);
     assert.equal((await backend.execute("pwd")).output, `${at.dir}\n`);

@@ -98,11 +98,11 @@ export class ExecagentBackend implements AsyncDisposable {
     return this.#workspace.description();
   }
 
-  /** Runs a command until it exits. Its output is in the order in which it came. */
+  /** Runs a command until it exits. Both of its streams go into one pipe, so the output is in the order in which it was printed. */
   async execute(command: string): Promise<{ output: string; exitCode: number | null; truncated: boolean }> {
     const { maxOutput } = this.#workspace;
     const output = new Kept(maxOutput);
-    const { exitCode, timedOut } = await this.#workspace.shell(command, { maxOutput: 0, onOutput: (_stream, data) => output.add(data, 0) });
+    const { exitCode, timedOut } = await this.#workspace.shell(`exec 2>&1; ${command}`, { maxOutput: 0, onOutput: (_stream, data) => output.add(data, 0) });
     const text = textOf(output.bytes(), output.omitted, maxOutput);
     const late = timedOut ? `\n[the command took longer than ${this.#timeoutMs / 1000} s, and was killed]` : "";
     return { output: text + late, exitCode: timedOut ? 124 : exitCode, truncated: output.omitted > 0 };

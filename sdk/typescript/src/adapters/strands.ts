@@ -8,7 +8,7 @@ import { Sandbox, SandboxAbortError, SandboxPathNotFoundError, SandboxTimeoutErr
 import { DEFAULT_FILE_EDITOR_DESCRIPTION, makeFileEditor } from "@strands-agents/sdk/vended-tools/file-editor";
 import { makeShell, SANDBOX_SHELL_DESCRIPTION } from "@strands-agents/sdk/vended-tools/shell";
 import type { Agent, Result } from "../agent.js";
-import { NotFoundError, ServerError, UsageError } from "../errors.js";
+import { ServerError, UsageError } from "../errors.js";
 import type { Stat } from "../files.js";
 import { printable } from "../text.js";
 import { isMissing, resolve, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
@@ -125,7 +125,7 @@ export class ExecagentSandbox extends Sandbox implements AsyncDisposable {
     try {
       yield* this.#stream([interpreter], code, options);
     } catch (error) {
-      if (!(error instanceof ServerError && error.kind === "spawnNotFound") && !(error instanceof NotFoundError && error.what === "program")) throw error;
+      if (!(error instanceof ServerError) || (error.what === undefined ? error.kind !== "spawnNotFound" : error.what !== "program" || !isMissing(error))) throw error;
       yield { type: "executionResult", exitCode: 127, stdout: "", stderr: `Language interpreter not found: ${interpreter}`, outputFiles: [] };
     }
   }
