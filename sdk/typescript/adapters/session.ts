@@ -1,8 +1,9 @@
 /** The session that each harness is driven through, and its transcript. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type NodeAgent, type NodeOptions, type Policy } from "@execagent/client/node";
 import { folder, Proxy, serve, type Ends } from "../test/rig.js";
@@ -24,17 +25,14 @@ export interface Site {
 export const readOnly: Policy = { readOnly: true };
 
 /** A command whose connection {@link cutOnce} cuts, while it waits. */
-export const cutCommand = "rm -f gate; mkfifo gate; echo begun; read word <gate; echo $word";
+export const cutCommand = "echo begun; read word <gate; echo $word";
 
-/** Cuts the connection once `begun` has come from {@link cutCommand}, and lets the command go on. */
-export function cutOnce({ proxy, dir }: Site): void {
-  let cut = false;
-  proxy.passes = (from, bytes) => {
-    if (cut || from !== "server" || !bytes.includes(btoa("begun\n"))) return undefined;
-    cut = true;
-    void writeFile(join(dir, "gate"), "and ended\n");
-    return bytes.length;
-  };
+/** Waits for {@link cutCommand}, cuts its connection, and lets it go on. */
+export async function cutOnce({ proxy, dir }: Site): Promise<void> {
+  const gate = await open(join(dir, "gate"), "w"); // once the command reads
+  proxy.cut();
+  await gate.write("and ended\n");
+  await gate.close();
 }
 
 /** Starts an agent that wants a token, and writes the project. */
@@ -48,6 +46,7 @@ export async function site(t: Ends): Promise<Site> {
   mkdirSync(dir);
   writeFileSync(join(dir, "sum.sh"), 'echo $(($1 - $2))\n');
   writeFileSync(join(dir, "test.sh"), 'got=$(sh sum.sh 1 2)\n[ "$got" = 3 ] && echo ok || { echo "sum.sh 1 2 gave $got"; exit 1; }\n');
+  execFileSync("mkfifo", [join(dir, "gate")]);
   return { dir, token, proxy, connect: (session) => connect(proxy.url, { token, ...session }) };
 }
 
