@@ -13,7 +13,7 @@ import { assistantMessage, functionCall, modelResponder, ScriptedModel, type Scr
 import { ExecagentSandboxClient, type ExecagentSandboxOptions, type ExecagentSandboxSession } from "@execagent/client/openai-agents";
 import { z } from "zod";
 import { folder } from "../test/rig.js";
-import { cutCommand, cutOnce, readOnly, site, Transcript, type Site } from "./session.js";
+import { cutBehindOutput, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
 
 // The harness takes both as they are.
 ((_client: SandboxClient, _session: SandboxSession): void => {})(undefined as unknown as ExecagentSandboxClient, undefined as unknown as ExecagentSandboxSession);
@@ -65,7 +65,7 @@ function client(at: Pick<Site, "connect" | "dir">, options: ExecagentSandboxOpti
 test("a session: it edits, tests, interrupts, is cut, is left and resumed, and is refused", async (t) => {
   const at = await site(t);
   const transcript = new Transcript(at);
-  cutOnce(at);
+  const cut = cutBehindOutput(at);
   const patch = { type: "update_file", path: "sum.sh", diff: "@@\n-echo $(($1 - $2))\n+echo $(($1 + $2))\n" };
   const ask = tool({ name: "ask_user", description: "Asks.", parameters: z.object({ question: z.string() }), needsApproval: true, execute: async () => "yes" });
   const first = model(transcript, [
@@ -83,6 +83,7 @@ test("a session: it edits, tests, interrupts, is cut, is left and resumed, and i
   const all: string[] = [];
   const agent = new SandboxAgent({ name: "coder", model: first, tools: [ask], capabilities: [filesystem(), shell()] });
   const result = await runner.run(agent, "Mend sum.sh.", { sandbox: { client: client(at) }, maxTurns: 30 });
+  await cut;
   assert.equal(at.proxy.cuts, 1);
   assert.equal(result.interruptions.length, 1);
   for (const item of result.newItems) if (item.type === "tool_call_output_item") all.push(String(item.output));
@@ -185,7 +186,7 @@ test("patches: each changes one file in the workspace, once", async (t) => {
   assert.ok(existsSync(join(at.dir, "sum.sh")));
   symlinkSync("/etc/hostname", join(at.dir, "link"));
   assert.equal((await editor.deleteFile({ type: "delete_file", path: "link" })).status, "completed"); // the link itself
-  assert.deepEqual(readdirSync(at.dir).sort(), ["a", "d.txt", "out", "sum.sh", "test.sh"]);
+  assert.deepEqual(readdirSync(at.dir).sort(), ["a", "d.txt", "gate", "out", "sum.sh", "test.sh"]);
   await assert.rejects(session.createEditor("nobody").deleteFile({ type: "delete_file", path: "d.txt" }), /another user/);
 
   // The connection is lost before the answer comes: each change was made, and is not made again.
@@ -280,10 +281,9 @@ test("manifests, archives and ports", async (t) => {
   }
   await assert.rejects(session.materializeEntry({ path: "../x", entry: file({ content: "" }) }), /not below/);
 
-  execFileSync("mkfifo", [join(at.dir, "fifo")]); // has no place in an archive
   const archive = await session.persistWorkspace();
   const names = execFileSync("tar", ["-t"], { input: archive, encoding: "utf8" }).split("\n");
-  assert.ok(names.includes("./tree/run.sh") && !names.some((name) => /cache|fifo/.test(name)), names.join(" "));
+  assert.ok(names.includes("./tree/run.sh") && !names.some((name) => /cache|gate/.test(name)), names.join(" ")); // a FIFO has no place there
   const other = folder(t);
   await using copy = await client({ ...at, dir: other }).create();
   await copy.hydrateWorkspace(archive);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { open, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type NodeAgent, type NodeOptions, type Policy } from "@execagent/client/node";
 import { folder, Proxy, serve, type Ends } from "../test/rig.js";
@@ -33,6 +33,22 @@ export async function cutOnce({ proxy, dir }: Site): Promise<void> {
   proxy.cut();
   await gate.write("and ended\n");
   await gate.close();
+}
+
+/**
+ * Cuts the connection behind the first output of {@link cutCommand}, and lets the command go on. Earlier its start might not
+ * have been answered yet, and a command whose start is not answered is killed.
+ */
+export async function cutBehindOutput({ proxy, dir }: Site): Promise<void> {
+  await new Promise<void>((resolve) => {
+    proxy.passes = (from, bytes) => {
+      if (from !== "server" || !bytes.includes(btoa("begun\n"))) return undefined;
+      proxy.passes = () => undefined;
+      resolve();
+      return bytes.length;
+    };
+  });
+  await writeFile(join(dir, "gate"), "and ended\n"); // once the command reads
 }
 
 /** Starts an agent that wants a token, and writes the project. */

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Agent, Model, Sandbox, SandboxAbortError, SandboxPathNotFoundError, SandboxTimeoutError, type BaseModelConfig, type Message, type ModelStreamEvent } from "@strands-agents/sdk";
 import { ExecagentSandbox, type ExecutionResult, type StreamChunk } from "@execagent/client/strands";
-import { cutCommand, cutOnce, readOnly, site, Transcript } from "./session.js";
+import { cutBehindOutput, cutCommand, readOnly, site, Transcript } from "./session.js";
 
 /** A model that makes calls, one after the other, and notes what is said. */
 class Scripted extends Model<BaseModelConfig> {
@@ -72,7 +72,7 @@ async function all(stream: AsyncIterable<StreamChunk | ExecutionResult>): Promis
 test("a session: it edits, tests, is too slow, is cut, is left and resumed, and is refused", async (t) => {
   const at = await site(t);
   const transcript = new Transcript(at);
-  cutOnce(at);
+  const cut = cutBehindOutput(at);
   const program = join(at.dir, "sum.sh");
   const first = new ExecagentSandbox(at.connect, { cwd: at.dir });
   await drive(first, transcript, "Mend sum.sh.", [
@@ -85,6 +85,7 @@ test("a session: it edits, tests, is too slow, is cut, is left and resumed, and 
     ["sandbox_shell", { command: cutCommand }],
     ["sandbox_shell", { command: "nohup sleep 1000 >/dev/null 2>&1 & echo $! >pid" }],
   ], "It adds now.");
+  await cut;
   assert.equal(at.proxy.cuts, 1);
   await first.close();
 
