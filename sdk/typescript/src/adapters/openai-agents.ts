@@ -13,6 +13,7 @@ import { only, type Policy } from "../sandbox.js";
 import { decodeBase64, encodeBase64, printable, randomId } from "../text.js";
 import { pack, unpack, type ArchiveLimits } from "./openai-archive.js";
 import { Commands, describe, type Update } from "./openai-commands.js";
+import { changed, childrenOf, supported, supportedEntry, variables, withContents, type Entry } from "./openai-manifest.js";
 import { patchOf, type PatchOperation } from "./openai-patch.js";
 import { isMissing, resolve, Workspace, type Connect, type WorkspaceOptions } from "./workspace.js";
 
@@ -41,12 +42,6 @@ export interface ExecagentSandboxState {
   workspaceReady?: boolean;
   environment?: Record<string, string>;
   [key: string]: unknown;
-}
-
-/** Something of a manifest: a file, a directory, or where one comes from. */
-interface Entry {
-  readonly type: string;
-  readonly [key: string]: unknown;
 }
 
 interface CreateArgs {
@@ -591,71 +586,6 @@ async function look(files: Files, path: string): Promise<string> {
 
 function throwMissing(error: unknown, message: string): never {
   throw isMissing(error) ? new MissingPath(message) : error;
-}
-
-/** Refuses a manifest with something that this sandbox cannot have. */
-function supported(manifest: Manifest): void {
-  const { groups, extraPathGrants, entries } = manifest;
-  if (groups.length > 0) throw new UsageError("a manifest with groups needs another sandbox: an agent makes no groups");
-  for (const { path, hostPath } of extraPathGrants) {
-    if (hostPath !== undefined) throw new UsageError(`the grant of ${printable(path, 256)} has a hostPath: at an agent each path has only one name`);
-  }
-  for (const [path, entry] of Object.entries(entries)) supportedEntry(path, entry as Entry);
-}
-
-function supportedEntry(path: string, entry: Entry): void {
-  const refuse = (why: string): never => {
-    throw new UsageError(`${printable(path, 256)} of the manifest ${why}`);
-  };
-  if (entry["group"] !== undefined) refuse("has a group: files belong to the agent's user");
-  if (entry["permissions"] !== undefined && entry.type !== "file") refuse("has permissions: only an entry of the type file can");
-  switch (entry.type) {
-    case "dir":
-      for (const [name, child] of childrenOf(entry)) supportedEntry(`${path}/${name}`, child);
-      return;
-    case "file":
-      if (typeof entry["content"] !== "string" && !(entry["content"] instanceof Uint8Array)) refuse("has no content, a string or bytes");
-      return;
-    case "local_file":
-    case "local_dir":
-      if (typeof entry["src"] !== "string" || entry["src"] === "") refuse("has no src");
-      return;
-    case "git_repo":
-      for (const word of ["repo", "host", "ref", "subpath"]) {
-        const value = entry[word];
-        if (value !== undefined && (typeof value !== "string" || value.startsWith("-"))) refuse(`has a wrong ${word}`);
-      }
-      return;
-  }
-  refuse(`is of the type ${printable(String(entry.type), 64)}: mount it at the agent's machine, and grant its path`);
-}
-
-function childrenOf(entry: Entry): [string, Entry][] {
-  return Object.entries((entry["children"] ?? {}) as Record<string, Entry>);
-}
-
-/** Returns a manifest with some members changed. */
-function changed(manifest: Manifest, members: object): Manifest {
-  const { version, root, entries, users, groups, extraPathGrants, remoteMountCommandAllowlist } = manifest;
-  return new Manifest({ version, root, entries, environment: variables(manifest), users, groups, extraPathGrants, remoteMountCommandAllowlist, ...members });
-}
-
-function variables({ environment }: Pick<Manifest, "environment">): Record<string, ReturnType<Manifest["environment"][string]["init"]>> {
-  return Object.fromEntries(Object.entries(environment).map(([name, value]) => [name, value.init()]));
-}
-
-/** Returns a manifest of a serialized run with bytes where it has base64. */
-function withContents(record: object): object {
-  const entries = (record as { entries?: Record<string, Entry> }).entries ?? {};
-  const runtime = (entry: Entry): Entry => {
-    if (entry.type === "dir") return { ...entry, children: Object.fromEntries(childrenOf(entry).map(([name, child]) => [name, runtime(child)])) };
-    const { content } = entry;
-    if (typeof content !== "object" || content === null || content instanceof Uint8Array) return entry;
-    const bytes = decodeBase64(String((content as { data?: unknown }).data));
-    if (bytes === undefined) throw new UsageError("the manifest of the state has a file whose content is no base64");
-    return { ...entry, content: bytes };
-  };
-  return { ...record, entries: Object.fromEntries(Object.entries(entries).map(([path, entry]) => [path, runtime(entry)])) };
 }
 
 /** Tells an image by its first bytes. */
