@@ -147,7 +147,7 @@ test("a session", { timeout, skip }, async (t) => {
     ["Read", { file_path: join(place.dir, "sum.sh") }],
     ["Edit", { file_path: join(place.dir, "sum.sh"), old_string: "$1 - $2", new_string: "$1 + $2" }],
     ["Bash", { command: "sh test.sh" }],
-    ["Bash", { command: "echo 'it waits for ever'; sleep 1000", timeout: 1000 }],
+    ["Bash", { command: "sleep 1000", timeout: 1000 }],
     ["Bash", { command: cutCommand }],
     "The test passes.",
   ]);
