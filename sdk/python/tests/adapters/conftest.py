@@ -118,6 +118,7 @@ class Transcript:
         """Compare the lines with the file."""
         text = "".join(self._lines)
         if os.environ.get("EXECAGENT_UPDATE"):
+            TRANSCRIPTS.mkdir(exist_ok=True)
             self._path.write_text(text)
         assert self._path.exists(), f"{self._path.name} is missing: run the test with EXECAGENT_UPDATE=1"
         assert text == self._path.read_text()
