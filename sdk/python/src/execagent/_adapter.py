@@ -23,7 +23,17 @@ from . import _address
 from ._agent import Agent, ExecApproval, SpawnOptions, feed
 from ._bounds import MAX_AGENT_OUTPUT, Size
 from ._connect import connect
-from ._errors import INVALID_REQUEST, AgentError, ClosedError, NotFoundError, RpcError, TimeoutError, shown
+from ._errors import (
+    INVALID_REQUEST,
+    AgentError,
+    ClosedError,
+    DisconnectedError,
+    NotFoundError,
+    RpcError,
+    SessionAttachedError,
+    TimeoutError,
+    shown,
+)
 from ._files import Files
 from ._info import Info
 from ._loop import Loop, close_at_exit
@@ -34,7 +44,7 @@ from ._stdin import Data
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the name of a session beside it is longer
 _MAX_REF = 4096
 _COMMAND = ("env", "env_policy", "memory", "cpus", "pids", "file_size", "user", "exec_approval")
 _SPAWN_KINDS = ("spawnNotFound", "spawnPermissionDenied", "spawnFailed")
@@ -56,8 +66,8 @@ class Options(TypedDict, total=False):
     of these it is the agent of the environment, as for :func:`execagent.connect`.
 
     - ``session``: the name of the session that holds the commands; a new one by default. With ``existing`` it is never
-      made, ``take`` takes it from another client, and ``retain`` is for how many seconds it is kept while nothing
-      holds it
+      made, and ``retain`` is for how many seconds it is kept while nothing holds it. While another client has it,
+      commands run in a session beside it, which ends with it; with ``take`` it is taken from that client
     - ``cwd``: the working directory, that of the agent by default. It is made if it is missing
     - ``sandbox``: what commands and files may do. It becomes a plan once, when the adapter connects
     - ``env``, ``env_policy``, ``memory``, ``cpus``, ``pids``, ``file_size``, ``user``, ``exec_approval``: for each
@@ -229,7 +239,7 @@ class Shared:
             raise ValueError("existing needs session, the name of the session that exists")
         if session is not None and _NAME.fullmatch(session) is None:
             raise ValueError(
-                f"session is {shown(session)}, and must be 1 to 128 letters, digits, '.', '_' and '-', "
+                f"session is {shown(session)}, and must be 1 to 100 letters, digits, '.', '_' and '-', "
                 "of which the first is a letter or a digit"
             )
         if url is not None:
@@ -243,7 +253,7 @@ class Shared:
         )
         """The session, and where it is."""
         self._existing = options.get("existing", False)
-        self._take = options.get("take", False)
+        self._gone = False
         self._workspace: Workspace | None = None
         self._opening: asyncio.Lock | None = None
         self._loop: Loop | None = None
@@ -251,8 +261,8 @@ class Shared:
 
     @property
     def opened(self) -> bool:
-        """Whether a call has opened the session."""
-        return self._workspace is not None
+        """Whether the session existed when the adapter last connected."""
+        return self._existing
 
     async def call(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, for a coroutine of any event loop. If that is cancelled, so is the work."""
@@ -263,6 +273,8 @@ class Shared:
         return self._running().call(self._do(work))
 
     def _running(self) -> Loop:
+        if self._gone:
+            raise self._is_gone()
         if self._closed:
             raise ClosedError("the adapter is closed")
         if self._loop is None:
@@ -271,7 +283,20 @@ class Shared:
         return self._loop
 
     async def _do(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
-        return await work(await self._open())
+        workspace = await self._open()
+        try:
+            return await work(workspace)
+        except DisconnectedError as error:
+            if self._gone:
+                raise self._is_gone() from error
+            if workspace.agent.error is not None:
+                try:
+                    await self._open()
+                except SessionGoneError as gone:
+                    raise gone from error
+                except AgentError:
+                    pass  # nobody knows whether the session is gone
+            raise
 
     async def _open(self) -> Workspace:
         if self._opening is None:
@@ -280,40 +305,50 @@ class Shared:
             known = self._workspace
             if known is not None and known.agent.error is None:
                 return known
+            if self._gone:
+                raise self._is_gone()
             if known is not None:
+                self._workspace = None
                 await known.agent.close()
             agent = await self._connect()
+            # From now on the session is the adapter's own: one that is lost is an error, and never made again.
+            self._existing = True
             try:
                 self._workspace = await self._make(agent)
             except BaseException:
                 await agent.close()
                 raise
-            # From now on the session is the adapter's own: one that is lost is an error, and never made again.
-            self._existing = self._take = True
             return self._workspace
 
     async def _connect(self) -> Agent:
-        options = self._options
-        way = options.get("connect")
-        retain = options.get("retain")
-        name, existing, take = self.ref.session, self._existing, self._take
         try:
-            if way is not None:
-                return await way(session=name, existing=existing, take=take, retain=retain)
-            return await connect(
-                self._url,
-                token=options.get("token"),
-                token_file=options.get("token_file"),
-                context=options.get("context"),
-                session=name,
-                existing=existing,
-                take=take,
-                retain=retain,
-            )
+            return await self._connect_to(self.ref.session, self._existing)
+        except SessionAttachedError:
+            return await self._connect_to(f"{self.ref.session}.{secrets.token_hex(8)}", False)
         except RpcError as error:
             if error.code == INVALID_REQUEST and error.message.startswith("unknown session name"):
-                raise SessionGoneError(f"the session {self.ref} is gone, with what it held") from error
+                self._gone = True
+                raise self._is_gone() from error
             raise
+
+    async def _connect_to(self, session: str, existing: bool) -> Agent:
+        options = self._options
+        way, take, retain = options.get("connect"), options.get("take", False), options.get("retain")
+        if way is not None:
+            return await way(session=session, existing=existing, take=take, retain=retain)
+        return await connect(
+            self._url,
+            token=options.get("token"),
+            token_file=options.get("token_file"),
+            context=options.get("context"),
+            session=session,
+            existing=existing,
+            take=take,
+            retain=retain,
+        )
+
+    def _is_gone(self) -> SessionGoneError:
+        return SessionGoneError(f"the session {self.ref} is gone, with all that ran in it")
 
     async def _make(self, agent: Agent) -> Workspace:
         options = self._options
@@ -335,10 +370,18 @@ class Shared:
         return Workspace(agent, info, cwd, plan, cast("SpawnOptions", command))
 
     async def end(self) -> None:
-        """End the session, which kills all that runs in it, and close the adapter."""
+        """End the session and those beside it, which kills all that runs in them, and close the adapter."""
 
         async def end(w: Workspace) -> None:
-            await w.agent.sessions.end(w.agent.session_id)
+            ours, name = w.agent.session_id, self.ref.session
+            known = [each for each in await w.agent.sessions.list() if f"{each.name}.".startswith(f"{name}.")]
+            self._gone = True
+            for each in sorted(known, key=lambda each: each.id == ours):  # the own connection ends with its session
+                try:
+                    await w.agent.sessions.end(each.id)
+                except RpcError as error:
+                    if error.code != INVALID_REQUEST:  # somebody else has ended it
+                        raise
 
         await self.call(end)
         await self.aclose()

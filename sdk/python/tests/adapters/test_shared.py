@@ -103,13 +103,35 @@ async def test_a_lost_session_is_opened_again_but_never_made_again(
         await made.call(lambda w: w.run(["true"]))
     cutting.mend()
     assert (await made.call(lambda w: w.run(["true"]))).ok
-    again = Shared(server.ws, "test", {"session": made.ref.session, "existing": True, "take": True, "cwd": folder})
-    await again.end()
-    with pytest.raises(execagent.AgentError):
-        await made.call(lambda w: w.run(["true"]))
+    beside = Shared(server.ws, "test", {"session": made.ref.session, "existing": True, "cwd": folder})
+    waiting = asyncio.create_task(made.call(lambda w: w.shell("touch begun; sleep 1000")))
+    await until(Path(folder, "begun").exists)
+    await beside.end()
+    with pytest.raises(SessionGoneError) as gone:
+        await waiting
+    assert isinstance(gone.value.__cause__, execagent.DisconnectedError)
+    for each in (made, beside):
+        with pytest.raises(SessionGoneError):
+            await each.call(lambda w: w.run(["true"]))
+        await each.aclose()
+
+
+async def test_two_clients_of_a_session(server: Server, folder: str) -> None:
+    """While one has the session, the other works beside it, and both end with it."""
+    made = shared(server, folder)
+    beside = shared(server, folder, session=made.ref.session)
+    first, second = [await each.call(lambda w: _session_of(w)) for each in (made, beside)]
+    assert second.startswith(f"{first}.") and made.ref == beside.ref
+    await made.end()
     with pytest.raises(SessionGoneError):
-        await made.call(lambda w: w.run(["true"]))
-    await made.aclose()
+        await beside.call(lambda w: w.shell("sleep 1000"))
+    async with server.connect("ws") as agent:
+        assert not [each for each in await agent.sessions.list() if each.name.startswith(first)]
+
+
+async def _session_of(w: Workspace) -> str:
+    assert w.agent.session is not None
+    return w.agent.session.name
 
 
 async def test_archives(server: Server, folder: str) -> None:
@@ -146,7 +168,7 @@ def test_references() -> None:
     assert b"secret" not in pickle.dumps(made.ref)
     assert Shared(None, "test", {"session": "s", "context": "box"}).ref == ("s", "context:box")
     assert str(Shared(None, "test", {"session": "s"}).ref) == "s"
-    for text in ("", "-x", "a b@where", "s" * 129, "s@" + "x" * 5000):
+    for text in ("", "-x", "a b@where", "s" * 101, "s@" + "x" * 5000):
         with pytest.raises(ValueError, match="ref is"):
             Ref.parse(text)
 
