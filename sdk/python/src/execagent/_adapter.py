@@ -16,6 +16,7 @@ import os
 import posixpath
 import re
 import secrets
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, Self, TypedDict, TypeVar, cast
 
@@ -48,6 +49,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the name of a session 
 _MAX_REF = 4096
 _COMMAND = ("env", "env_policy", "memory", "cpus", "pids", "file_size", "user", "exec_approval")
 _SPAWN_KINDS = ("spawnNotFound", "spawnPermissionDenied", "spawnFailed")
+_MORE_TRIES = 4  # how often a change is made again over lost connections
 _AFTER_KILL = 10.0  # for how many seconds the last output of a command is waited for that was killed
 
 
@@ -204,6 +206,41 @@ class Workspace:
         """Run a script by one ``sh -c``. The options are those of :meth:`run`."""
         return await self.run(["/bin/sh", "-c", script], **options)
 
+    async def again(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a change that may be made twice, and make it again if a lost connection leaves open whether it was."""
+        for _ in range(_MORE_TRIES):
+            try:
+                return await change()
+            except DisconnectedError as error:
+                if not error.sent or self.agent.error is not None:
+                    raise
+        return await change()
+
+    async def write(self, path: RemotePath, data: Data) -> None:
+        """Create or replace a file, and make missing directories of its path."""
+        at = self.at(path)
+        try:
+            await self.again(lambda: self.fs.write(at, data))
+        except NotFoundError:
+            await self.mkdir(posixpath.dirname(at))
+            await self.again(lambda: self.fs.write(at, data))
+
+    async def mkdir(self, path: RemotePath) -> None:
+        """Make a directory with its parents. One that exists is no error."""
+        at = self.at(path)
+        await self.again(lambda: self.fs.mkdir(at))
+
+    async def remove(self, path: RemotePath) -> None:
+        """Remove a file, a link, or a directory with what is in it. What is missing is a NotFoundError."""
+        at, asked = self.at(path), False
+
+        async def remove() -> None:
+            nonlocal asked
+            again, asked = asked, True
+            await self.fs.remove(at, recursive=True, missing_ok=again)
+
+        await self.again(remove)
+
     async def pack(self, path: RemotePath, into: IO[bytes], *, most: int | None = None) -> None:
         """Write what is in a directory as a tar archive, by a tool of the agent. The sandbox does not confine it.
 
@@ -223,8 +260,23 @@ class Workspace:
         await unpack(self.agent, archive, self.at(path))
 
 
+class _Held:
+    """What a thread of its own has to end when nobody holds the adapter any more."""
+
+    def __init__(self) -> None:
+        self.workspace: Workspace | None = None
+
+    async def end(self) -> None:
+        """End the connection."""
+        if self.workspace is not None:
+            await self.workspace.agent.close()
+
+
 class Shared:
-    """The connection of an adapter: made by its first call, and again if it has failed for good."""
+    """The connection of an adapter: made by its first call, and again if it has failed for good.
+
+    It ends with :meth:`close`, with Python, or when nobody holds this any more, because some harnesses close nothing.
+    """
 
     def __init__(self, url: str | None, kind: str, options: Options) -> None:
         """Take what :class:`Options` says. ``kind`` is the beginning of the name of a new session."""
@@ -254,7 +306,7 @@ class Shared:
         """The session, and where it is."""
         self._existing = options.get("existing", False)
         self._gone = False
-        self._workspace: Workspace | None = None
+        self._held = _Held()
         self._opening: asyncio.Lock | None = None
         self._loop: Loop | None = None
         self._closed = False
@@ -280,6 +332,7 @@ class Shared:
         if self._loop is None:
             self._loop = Loop()
             close_at_exit(self)
+            weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
         return self._loop
 
     async def _do(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
@@ -302,23 +355,23 @@ class Shared:
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
-            known = self._workspace
+            known = self._held.workspace
             if known is not None and known.agent.error is None:
                 return known
             if self._gone:
                 raise self._is_gone()
             if known is not None:
-                self._workspace = None
+                self._held.workspace = None
                 await known.agent.close()
             agent = await self._connect()
             # From now on the session is the adapter's own: one that is lost is an error, and never made again.
             self._existing = True
             try:
-                self._workspace = await self._make(agent)
+                workspace = self._held.workspace = await self._make(agent)
             except BaseException:
                 await agent.close()
                 raise
-            return self._workspace
+            return workspace
 
     async def _connect(self) -> Agent:
         try:
@@ -394,11 +447,7 @@ class Shared:
         """Do what :meth:`aclose` does, and block until it is done."""
         self._closed = True
         if self._loop is not None:
-            self._loop.close(self._end)
-
-    async def _end(self) -> None:
-        if self._workspace is not None:
-            await self._workspace.agent.close()
+            self._loop.close(self._held.end)
 
 
 def refused_start(error: RpcError) -> int | None:

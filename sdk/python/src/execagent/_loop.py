@@ -23,6 +23,7 @@ class Loop:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # a signal handler may close the client at any time
         self._closer: int | None = None  # the thread that closes it
+        self._last: asyncio.Future[None] | None = None
         self._waiting: set[concurrent.futures.Future[Any]] = set()
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="execagent", daemon=True)
@@ -117,6 +118,21 @@ class Loop:
                 each.cancel()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+
+    def close_soon(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do what close does without waiting, from any thread, also while garbage is collected."""
+        if self.forked:
+            return
+        with self._lock:
+            if self._closer is not None:
+                return
+            self._closer = threading.get_ident()
+
+        def begin() -> None:
+            self._last = asyncio.ensure_future(last())
+            self._last.add_done_callback(lambda _: self._loop.stop())
+
+        self._loop.call_soon_threadsafe(begin)
 
 
 class Closing(Protocol):

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from execagent._adapter import Shared
+
 from ..conftest import Server, server
 from ..proxy import Proxy
 
-__all__ = ["CutProxy", "Server", "Transcript", "cutting", "folder", "project", "server", "transcript"]
+__all__ = ["CutProxy", "Server", "Transcript", "cutting", "folder", "has_output", "project", "server", "transcript"]
 
 T = TypeVar("T")
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
@@ -70,6 +72,15 @@ def cutting(server: Server) -> Iterator[CutProxy]:
     proxy = CutProxy(server.ws)
     yield proxy
     proxy.close()
+
+
+def has_output(shared: Shared) -> bool:
+    """Report whether a command of an adapter runs whose output has begun to come here.
+
+    A command whose start was not answered before a cut is killed. So a test cuts only then.
+    """
+    workspace = shared._held.workspace
+    return workspace is not None and any(each.last_seq for each in list(workspace.agent._core.processes.values()))
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import io
 import os
 import pickle
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import execagent
 from execagent._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
 
 from ..conftest import Server, until
-from .conftest import CutProxy
+from .conftest import CutProxy, has_output
 
 
 def shared(server: Server, folder: str, **options: object) -> Shared:
@@ -41,6 +43,41 @@ def test_from_every_loop_and_thread(server: Server, folder: str) -> None:
     made.close()
     with pytest.raises(execagent.ClosedError):
         made.wait(identity)
+
+
+async def test_ends_with_its_last_holder(server: Server, folder: str) -> None:
+    """Some harnesses close nothing: the connection and the thread end when nobody holds the adapter."""
+    made = shared(server, folder, session="held")
+    await made.call(lambda w: w.run(["true"]))
+    thread = next(each for each in threading.enumerate() if each.name == "execagent")
+    del made
+    gc.collect()
+    await until(lambda: not thread.is_alive())
+    async with server.connect("ws", session="held", existing=True) as agent:
+        await agent.sessions.end(agent.session_id)
+
+
+async def test_changes_over_cuts(cutting: CutProxy, folder: str) -> None:
+    """Changes that may be made twice are made, however often the connection is cut."""
+    made = Shared(cutting.url, "test", {"cwd": folder})
+    await made.call(lambda w: w.run(["true"]))
+    done = asyncio.Event()
+
+    async def change() -> None:
+        for number in range(100):
+            await made.call(lambda w, path=f"{number}/file": w.write(path, b"x" * 10_000))  # type: ignore[misc]
+            await made.call(lambda w, path=str(number): w.remove(path))  # type: ignore[misc]
+        done.set()
+
+    task = asyncio.create_task(change())
+    while not done.is_set() and not task.done():
+        cutting.cut()
+        await asyncio.sleep(0.02)
+    await task
+    assert cutting.cuts > 2 and os.listdir(folder) == []
+    with pytest.raises(FileNotFoundError):
+        await made.call(lambda w: w.remove("missing"))
+    await made.end()
 
 
 async def test_commands(server: Server, folder: str) -> None:
@@ -82,9 +119,9 @@ async def test_cut(cutting: CutProxy, folder: str) -> None:
     """A command goes on while the connection is cut, and its result comes over the next one."""
     made = Shared(cutting.url, "test", {"cwd": folder})
     task = asyncio.create_task(
-        made.call(lambda w: w.shell("echo one; touch begun; until test -e go; do sleep 0.05; done; echo two"))
+        made.call(lambda w: w.shell("echo one; until test -e go; do sleep 0.05; done; echo two"))
     )
-    await until(Path(folder, "begun").exists)
+    await until(lambda: has_output(made))
     cutting.cut()
     Path(folder, "go").touch()
     assert (await task).stdout == b"one\ntwo\n"
