@@ -16,6 +16,7 @@ import os
 import posixpath
 import re
 import secrets
+import signal
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, Self, TypedDict, TypeVar, cast
@@ -32,7 +33,7 @@ from ._errors import (
     NotFoundError,
     RpcError,
     SessionAttachedError,
-    TimeoutError,
+    SystemCallError,
     shown,
 )
 from ._files import Files
@@ -187,7 +188,7 @@ class Workspace:
                 if isinstance(error, AgentError) or not timer.expired():
                     raise
             if process is None:
-                raise TimeoutError(f"{shown(list(argv))} was not started within {timeout:g} s")
+                return Result(128 + signal.SIGKILL, b"", b"", timed_out=True)  # its start was given up
             await process.kill()
             async with asyncio.timeout(_AFTER_KILL):
                 return (await process.collect(kept, "exited"))._replace(timed_out=True)
@@ -215,6 +216,17 @@ class Workspace:
                 if not error.sent or self.agent.error is not None:
                     raise
         return await change()
+
+    async def read(self, path: RemotePath, *, max_bytes: int | None = None) -> bytes:
+        """Return the content of a file. A directory is the builtin IsADirectoryError."""
+        at = self.at(path)
+        try:
+            return await self.fs.read(at, max_bytes=max_bytes)
+        except SystemCallError as error:
+            # The agent says only that this is no regular file.
+            if error.errno != errno.EINVAL or not (await self.fs.stat(at)).is_dir:
+                raise
+            raise builtins.IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), at) from error
 
     async def write(self, path: RemotePath, data: Data) -> None:
         """Create or replace a file, and make missing directories of its path."""

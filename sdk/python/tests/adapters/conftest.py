@@ -20,9 +20,22 @@ from execagent._adapter import Shared
 from ..conftest import Server, server
 from ..proxy import Proxy
 
-__all__ = ["CutProxy", "Server", "Transcript", "cutting", "folder", "has_output", "project", "server", "transcript"]
+__all__ = [
+    "PATIENCE",
+    "CutProxy",
+    "Server",
+    "Transcript",
+    "cutting",
+    "folder",
+    "has_output",
+    "project",
+    "server",
+    "transcript",
+]
 
 T = TypeVar("T")
+PATIENCE = (0.5, 5.0, 60.0)
+"""Seconds that a command gets, until it has printed something before they are up."""
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 
 

@@ -18,7 +18,7 @@ import execagent
 from execagent._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
 
 from ..conftest import Server, until
-from .conftest import CutProxy, has_output
+from .conftest import PATIENCE, CutProxy, has_output
 
 
 def shared(server: Server, folder: str, **options: object) -> Shared:
@@ -85,7 +85,10 @@ async def test_commands(server: Server, folder: str) -> None:
     shell = functools.partial(made.call)
     done = await shell(lambda w: w.shell('cat; echo "$A$B" >&2; pwd; exit 3', input=b"in\n", env={"B": "2"}))
     assert (done.exit_code, done.stdout, done.stderr) == (3, f"in\n{folder}\n".encode(), b"12\n")
-    late = await shell(lambda w: w.shell("echo begun; sleep 1000", timeout=0.5))
+    for timeout in PATIENCE:
+        late = await shell(lambda w, timeout=timeout: w.shell("echo begun; sleep 1000", timeout=timeout))  # type: ignore[misc]
+        if late.stdout:
+            break
     assert late.timed_out and (late.exit_code, late.stdout) == (137, b"begun\n")
     left = await shell(lambda w: w.shell("sleep 1000 & echo $!"))
     os.kill(int(left.stdout), 9)  # it holds the output, and nobody has waited for it
