@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import errno
 import os
 import posixpath
@@ -125,15 +126,28 @@ class SessionGoneError(AgentError):
 class Workspace:
     """A directory of an agent, and a session for commands. Only coroutines of :meth:`Shared.call` use it."""
 
-    def __init__(self, agent: Agent, info: Info, cwd: str, plan: Plan | None, command: SpawnOptions) -> None:
+    def __init__(
+        self, agent: Agent, info: Info, cwd: str, plan: Plan | None, command: SpawnOptions, *, made: bool = False
+    ) -> None:
         self.agent = agent
         self.info = info
         self.cwd = cwd
         """The working directory, without links."""
+        self.made = made
+        """Whether the working directory was missing, and was made."""
+        self.stack = contextlib.AsyncExitStack()
+        """What ends with the connection, such as a port that is forwarded."""
         self.plan = plan
         self.fs: Files = agent.fs if plan is None else agent.fs.confined(plan)
         """The files, as far as the sandbox allows."""
         self._command = command
+
+    async def close(self) -> None:
+        """End the connection."""
+        try:
+            await self.stack.aclose()
+        finally:
+            await self.agent.close()
 
     def at(self, path: RemotePath) -> str:
         """Return the clean absolute form of a path, which may be relative to the working directory."""
@@ -145,8 +159,7 @@ class Workspace:
     async def spawn(self, argv: Sequence[str], **options: Any) -> Process:
         """Start a command under the options of the adapter. Those of this call are :class:`execagent.SpawnOptions`."""
         merged = cast("SpawnOptions", {**self._command, **options})
-        if self._command.get("env") and options.get("env"):
-            merged["env"] = {**(self._command.get("env") or {}), **options["env"]}
+        merged["env"] = {**(self._command.get("env") or {}), **(options.get("env") or {})}
         merged["cwd"] = self.cwd if options.get("cwd") is None else self.at(options["cwd"])
         return await self.agent.spawn(argv, **merged)
 
@@ -160,8 +173,11 @@ class Workspace:
         timeout: float | None = None,
         max_output: Size = MAX_AGENT_OUTPUT,
         overflow: Overflow = "truncate",
+        **more: Any,
     ) -> Result:
         """Run a command until it exits, and return its output. What it leaves in the background goes on.
+
+        Further options are those of :meth:`spawn`.
 
         When ``timeout`` is up, the command is killed with its process group, and the result has ``timed_out``. This
         client has the timer, because the agent's own would later end what the command has left in the background. A
@@ -171,7 +187,7 @@ class Workspace:
         the error is an OutputLimitError.
         """
         kept = Kept(max_output, overflow)
-        options: dict[str, Any] = {"cwd": cwd, "env": env, "stdin": bool(input)}
+        options: dict[str, Any] = {**more, "cwd": cwd, "env": env, "stdin": bool(input)}
         if not kept.strict and 1 <= kept.limit <= MAX_AGENT_OUTPUT and "processMaxOutput" in self.info.capabilities:
             options["max_output"] = kept.limit
         process: Process | None = None
@@ -281,7 +297,7 @@ class _Held:
     async def end(self) -> None:
         """End the connection."""
         if self.workspace is not None:
-            await self.workspace.agent.close()
+            await self.workspace.close()
 
 
 class Shared:
@@ -374,7 +390,7 @@ class Shared:
                 raise self._is_gone()
             if known is not None:
                 self._held.workspace = None
-                await known.agent.close()
+                await known.close()
             agent = await self._connect()
             # From now on the session is the adapter's own: one that is lost is an error, and never made again.
             self._existing = True
@@ -423,16 +439,18 @@ class Shared:
             raise ValueError("cwd is needed, because the agent does not say where it is")
         cwd = native(wanted, "cwd")
         sandbox = options.get("sandbox")
+        made = False
         try:
             await agent.fs.stat(cwd)
         except NotFoundError:
             await agent.fs.mkdir(cwd)
+            made = True
         cwd = await agent.fs.realpath(cwd)
         plan = None if sandbox is None else await agent.plan(sandbox, cwd=cwd)
         command = {name: value for name, value in options.items() if name in _COMMAND and value is not None}
         if plan is not None:
             command["sandbox"] = plan
-        return Workspace(agent, info, cwd, plan, cast("SpawnOptions", command))
+        return Workspace(agent, info, cwd, plan, cast("SpawnOptions", command), made=made)
 
     async def end(self) -> None:
         """End the session and those beside it, which kills all that runs in them, and close the adapter."""

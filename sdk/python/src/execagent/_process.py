@@ -147,7 +147,7 @@ Overflow = Literal["truncate", "error"]
 Until = Literal["closed", "exited"]
 
 
-class _Held:
+class Held:
     """The beginning and the end of a stream."""
 
     def __init__(self, head: int, tail: int) -> None:
@@ -178,8 +178,9 @@ class _Held:
             self.omitted += dropped
         return fits
 
-    def joined(self) -> bytes:
-        return b"".join((*self._parts, *self._tail))
+    def joined(self, gap: bytes = b"") -> bytes:
+        """Return what is held, with ``gap`` where something was left out."""
+        return b"".join((*self._parts, gap if self.omitted else b"", *self._tail))
 
 
 class Kept:
@@ -195,7 +196,7 @@ class Kept:
         self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
         self.strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
         head, tail = (most, 0) if self.strict else (most - most // 2, most // 2)
-        self._stdout, self._stderr = _Held(head, tail), _Held(head, tail)
+        self._stdout, self._stderr = Held(head, tail), Held(head, tail)
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
