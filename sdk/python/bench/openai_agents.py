@@ -24,7 +24,7 @@ from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.sandbox.session import BaseSandboxClient
 
 from execagent import Sandbox
-from execagent.openai_agents import ExecAgentSandboxClient
+from execagent.openai_agents import ExecagentSandboxClient
 
 COMMANDS = 100
 
@@ -51,8 +51,8 @@ async def compare(url: str, rounds: int) -> None:
     """Print the figures."""
     ways: dict[str, Callable[[], BaseSandboxClient[Any]]] = {
         "unix_local": UnixLocalSandboxClient,
-        "execagent": lambda: ExecAgentSandboxClient(url),
-        "execagent, sandbox": lambda: ExecAgentSandboxClient(url, sandbox=Sandbox(workspace=".")),
+        "execagent": lambda: ExecagentSandboxClient(url),
+        "execagent, sandbox": lambda: ExecagentSandboxClient(url, sandbox=Sandbox(workspace=".")),
     }
     cold: dict[str, list[float]] = {name: [] for name in ways}
     small: dict[str, list[float]] = {name: [] for name in ways}

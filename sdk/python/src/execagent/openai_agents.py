@@ -1,6 +1,6 @@
 """An agent as a sandbox of the OpenAI Agents SDK: ``pip install 'execagent[openai-agents]'``.
 
-    client = ExecAgentSandboxClient("ws://127.0.0.1:7000", sandbox=Sandbox(workspace="."))
+    client = ExecagentSandboxClient("ws://127.0.0.1:7000", sandbox=Sandbox(workspace="."))
     config = RunConfig(sandbox=SandboxRunConfig(client=client))
     result = await Runner.run(sandbox_agent, "Mend the tests.", run_config=config)
 
@@ -121,8 +121,8 @@ _SPECIAL = ": left out: neither a file nor a directory nor a link"  # what no ar
 _KINDS = {"directory": EntryKind.DIRECTORY, "file": EntryKind.FILE, "symlink": EntryKind.SYMLINK}
 
 
-class ExecAgentSandboxClientOptions(BaseSandboxClientOptions):
-    """What one sandbox session is made with. All else belongs to :class:`ExecAgentSandboxClient`.
+class ExecagentSandboxClientOptions(BaseSandboxClientOptions):
+    """What one sandbox session is made with. All else belongs to :class:`ExecagentSandboxClient`.
 
     - ``exposed_ports``: ports of the workspace that ``resolve_exposed_port`` may make reachable
     - ``pause_on_exit``: the end of a run, or ``client.delete``, leaves the session and its workspace. They can be
@@ -134,7 +134,7 @@ class ExecAgentSandboxClientOptions(BaseSandboxClientOptions):
     pause_on_exit: bool = False
 
 
-class ExecAgentSandboxSessionState(SandboxSessionState):
+class ExecagentSandboxSessionState(SandboxSessionState):
     """What a sandbox session is resumed from. ``ref`` names the session on the agent; no token and no key is in it."""
 
     type: Literal["execagent"] = "execagent"
@@ -208,17 +208,17 @@ class _Pty:
                 await asyncio.gather(self.pump, return_exceptions=True)
 
 
-class ExecAgentSandboxSession(BaseSandboxSession):
-    """A workspace of an agent. :class:`ExecAgentSandboxClient` makes it.
+class ExecagentSandboxSession(BaseSandboxSession):
+    """A workspace of an agent. :class:`ExecagentSandboxClient` makes it.
 
     Commands, and the files that the harness reads and writes, are confined by the sandbox of the client. Only the
     archive of a snapshot is not: the agent reads and writes it within the workspace.
     """
 
-    state: ExecAgentSandboxSessionState
+    state: ExecagentSandboxSessionState
 
     def __init__(
-        self, state: ExecAgentSandboxSessionState, share: Callable[[str | None, str, bool], Shared], *, existing: bool
+        self, state: ExecagentSandboxSessionState, share: Callable[[str | None, str, bool], Shared], *, existing: bool
     ) -> None:
         self.state = state
         self._share = share
@@ -777,7 +777,7 @@ class ExecAgentSandboxSession(BaseSandboxSession):
                 raise _write_error(root, error) from error
 
 
-class ExecAgentSandboxClient(BaseSandboxClient[ExecAgentSandboxClientOptions | None]):
+class ExecagentSandboxClient(BaseSandboxClient[ExecagentSandboxClientOptions | None]):
     """Makes and resumes sandbox sessions on an agent: the client of ``SandboxRunConfig``.
 
     The agent is the one at a URL, with ``token`` or ``token_file``; or the one of a ``context`` of the command line; or
@@ -826,17 +826,17 @@ class ExecAgentSandboxClient(BaseSandboxClient[ExecAgentSandboxClientOptions | N
         *,
         snapshot: SnapshotSpec | SnapshotBase | None = None,
         manifest: Manifest | None = None,
-        options: ExecAgentSandboxClientOptions | None = None,
+        options: ExecagentSandboxClientOptions | None = None,
     ) -> SandboxSession:
         """Make a session. It connects when it is started."""
-        chosen = options if options is not None else ExecAgentSandboxClientOptions()
+        chosen = options if options is not None else ExecagentSandboxClientOptions()
         session_id = uuid.uuid4()
         manifest = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
         if manifest.root == _DEFAULT_ROOT:
             cwd = self._options.get("cwd")
             root = root_of(session_id) if cwd is None else native(cwd, "cwd")
             manifest = manifest.model_copy(update={"root": root}, deep=True)
-        state = ExecAgentSandboxSessionState(
+        state = ExecagentSandboxSessionState(
             session_id=session_id,
             snapshot=resolve_snapshot(snapshot, str(session_id)),
             manifest=manifest,
@@ -844,22 +844,22 @@ class ExecAgentSandboxClient(BaseSandboxClient[ExecAgentSandboxClientOptions | N
             ref=str(self._share(None, manifest.root, False).ref),
             pause_on_exit=chosen.pause_on_exit,
         )
-        inner = ExecAgentSandboxSession(state, self._share, existing=False)
+        inner = ExecagentSandboxSession(state, self._share, existing=False)
         return self._wrap_session(inner, instrumentation=self._instrumentation)
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
         """Return a session that attaches to the one on the agent, or makes a new one if that is gone."""
-        if not isinstance(state, ExecAgentSandboxSessionState):
-            raise TypeError(f"state is {type(state).__name__}, and must be an ExecAgentSandboxSessionState")
+        if not isinstance(state, ExecagentSandboxSessionState):
+            raise TypeError(f"state is {type(state).__name__}, and must be an ExecagentSandboxSessionState")
         state.assert_path_grants_rebound()
-        inner = ExecAgentSandboxSession(state, self._share, existing=True)
+        inner = ExecagentSandboxSession(state, self._share, existing=True)
         return self._wrap_session(inner, instrumentation=self._instrumentation)
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         """End a session at the agent, unless it has ``pause_on_exit``."""
         inner = session._inner
-        if not isinstance(inner, ExecAgentSandboxSession):
-            raise TypeError(f"session is {type(inner).__name__}, and must be an ExecAgentSandboxSession")
+        if not isinstance(inner, ExecagentSandboxSession):
+            raise TypeError(f"session is {type(inner).__name__}, and must be an ExecagentSandboxSession")
         try:
             if inner.state.pause_on_exit:
                 await inner.shutdown()
@@ -871,7 +871,7 @@ class ExecAgentSandboxClient(BaseSandboxClient[ExecAgentSandboxClientOptions | N
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
         """Read a state that ``serialize_session_state`` has made."""
-        return self._deserialize_session_state_payload(payload, ExecAgentSandboxSessionState)
+        return self._deserialize_session_state_payload(payload, ExecagentSandboxSessionState)
 
 
 def root_of(session_id: uuid.UUID) -> str:
@@ -1045,8 +1045,8 @@ def _checked(data: io.IOBase, spool: IO[bytes]) -> tarfile.TarFile:
 
 
 __all__ = [
-    "ExecAgentSandboxClient",
-    "ExecAgentSandboxClientOptions",
-    "ExecAgentSandboxSession",
-    "ExecAgentSandboxSessionState",
+    "ExecagentSandboxClient",
+    "ExecagentSandboxClientOptions",
+    "ExecagentSandboxSession",
+    "ExecagentSandboxSessionState",
 ]

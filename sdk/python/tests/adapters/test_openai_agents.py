@@ -48,10 +48,10 @@ from openai.types.responses import ResponseCustomToolCall
 import execagent
 from execagent import Sandbox, openai_agents
 from execagent.openai_agents import (
-    ExecAgentSandboxClient,
-    ExecAgentSandboxClientOptions,
-    ExecAgentSandboxSession,
-    ExecAgentSandboxSessionState,
+    ExecagentSandboxClient,
+    ExecagentSandboxClientOptions,
+    ExecagentSandboxSession,
+    ExecagentSandboxSessionState,
 )
 
 from ..conftest import ROOT, until
@@ -62,10 +62,10 @@ SECRET = "a-token-that-nobody-may-see"
 
 @contextlib.asynccontextmanager
 async def opened(
-    client: ExecAgentSandboxClient,
+    client: ExecagentSandboxClient,
     folder: str | None,
     *,
-    options: ExecAgentSandboxClientOptions | None = None,
+    options: ExecagentSandboxClientOptions | None = None,
     **more: Any,
 ) -> AsyncIterator[SandboxSession]:
     """A session in a folder, or in a directory of its own."""
@@ -81,7 +81,7 @@ async def opened(
 @pytest.fixture
 async def session(server: Server, folder: str) -> AsyncIterator[SandboxSession]:
     """A session in the folder."""
-    async with opened(ExecAgentSandboxClient(server.ws), folder) as each:
+    async with opened(ExecagentSandboxClient(server.ws), folder) as each:
         yield each
 
 
@@ -115,7 +115,7 @@ async def text_of(session: SandboxSession, path: str) -> str:
 
 
 async def test_a_command_has_output_and_an_exit_code(server: Server, folder: str) -> None:
-    client = ExecAgentSandboxClient(server.ws, env={"ONE": "1", "TWO": "no"})
+    client = ExecagentSandboxClient(server.ws, env={"ONE": "1", "TWO": "no"})
     async with opened(client, folder, environment={"value": {"TWO": "2"}}) as session:
         result = await session.exec('printf "$ONE$TWO "; pwd; printf "\\377" >&2; exit 3')
         assert (result.stdout.decode(), result.stderr, result.exit_code) == (f"12 {folder}\n", b"\xff", 3)
@@ -253,7 +253,7 @@ async def test_the_command_that_was_used_longest_ago_gives_room(
     session: SandboxSession, quick: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai_agents, "PTY_PROCESSES_MAX", 10)
-    inner = cast("ExecAgentSandboxSession", session._inner)
+    inner = cast("ExecagentSandboxSession", session._inner)
     begun = [(await session.pty_exec_start("exec sleep 600")).process_id for _ in range(10)]
     assert len({*begun}) == 10 and None not in begun
     first, second = cast("int", begun[0]), cast("int", begun[1])
@@ -284,7 +284,7 @@ async def test_an_update_is_cut_by_tokens_and_never_within_a_character(session: 
 
 
 async def test_the_end_of_a_session_ends_its_commands(server: Server, folder: str) -> None:
-    async with opened(ExecAgentSandboxClient(server.ws), folder) as session:
+    async with opened(ExecagentSandboxClient(server.ws), folder) as session:
         await session.pty_exec_start("echo $$ >pid; exec sleep 600", yield_time_s=1)
         await until(lambda: Path(folder, "pid").exists() and Path(folder, "pid").read_text())
         pid = int(Path(folder, "pid").read_text())
@@ -403,7 +403,7 @@ async def test_no_path_leads_out_of_the_workspace(server: Server, folder: str, t
         SandboxPathGrant(path=str(tmp_path / "fixed"), read_only=True),
         SandboxPathGrant(path=str(tmp_path / "open/kept"), read_only=True),
     )
-    async with opened(ExecAgentSandboxClient(server.ws), folder, extra_path_grants=grants) as session:
+    async with opened(ExecagentSandboxClient(server.ws), folder, extra_path_grants=grants) as session:
         for name in ("../outside/file", f"{tmp_path}/outside/file", "out/file", "leaf", "out/none"):
             with pytest.raises(InvalidManifestPathError):
                 await session.read(Path(name))
@@ -427,7 +427,7 @@ async def test_no_path_leads_out_of_the_workspace(server: Server, folder: str, t
         assert sorted(os.listdir(tmp_path / "open")) == ["file", "kept"]
     os.symlink("/", tmp_path / "slash")
     manifest = Manifest(root=folder, extra_path_grants=(SandboxPathGrant(path=str(tmp_path / "slash")),))
-    session = await ExecAgentSandboxClient(server.ws).create(manifest=manifest)
+    session = await ExecagentSandboxClient(server.ws).create(manifest=manifest)
     with pytest.raises(ValueError, match="root of the file system"):
         await session.start()
     await session.aclose()
@@ -437,16 +437,16 @@ async def test_no_path_leads_out_of_the_workspace(server: Server, folder: str, t
 
 
 async def test_the_state_has_no_secret(server: Server) -> None:
-    client = ExecAgentSandboxClient(
+    client = ExecagentSandboxClient(
         f"{server.ws}/?key={SECRET}", token=SECRET, env={"KEY": SECRET}, sandbox=Sandbox(workspace=".")
     )
-    options = ExecAgentSandboxClientOptions(exposed_ports=(8080,), pause_on_exit=True)
+    options = ExecagentSandboxClientOptions(exposed_ports=(8080,), pause_on_exit=True)
     assert BaseSandboxClientOptions.parse(options.model_dump(mode="json")) == options
     session = await client.create(options=options)
     payload = json.loads(json.dumps(client.serialize_session_state(session.state)))
     assert SECRET not in json.dumps(payload) + repr(session.state) + repr(vars(options))
     state = client.deserialize_session_state(payload)
-    assert isinstance(state, ExecAgentSandboxSessionState) and state == SandboxSessionState.parse(payload)
+    assert isinstance(state, ExecagentSandboxSessionState) and state == SandboxSessionState.parse(payload)
     assert state.exposed_ports == (8080,) and state.pause_on_exit
     assert state.ref.startswith("openai-agents-") and state.ref.endswith(f"@{server.ws}/")
 
@@ -454,24 +454,24 @@ async def test_the_state_has_no_secret(server: Server) -> None:
 async def test_wrong_arguments_are_refused(server: Server, folder: str) -> None:
     for wrong in ({"session": "mine"}, {"existing": True}, {"context": "one"}, {"cwd": "relative"}):
         with pytest.raises(ValueError):
-            client = ExecAgentSandboxClient(server.ws, **cast("Any", wrong))
+            client = ExecagentSandboxClient(server.ws, **cast("Any", wrong))
             await client.create()
     with pytest.raises(ValueError):
-        ExecAgentSandboxClientOptions(exposed_ports=(0,))
-    client = ExecAgentSandboxClient(server.ws)
+        ExecagentSandboxClientOptions(exposed_ports=(0,))
+    client = ExecagentSandboxClient(server.ws)
     foreign = UnixLocalSandboxSessionState(manifest=Manifest(), snapshot=NoopSnapshot(id="x"))
     with pytest.raises(TypeError):
         await client.resume(foreign)
     local = UnixLocalSandboxClient()
     with pytest.raises(TypeError):
         await client.delete(await local.create(manifest=Manifest(root=folder)))
-    state = cast("ExecAgentSandboxSessionState", (await client.create()).state)
+    state = cast("ExecagentSandboxSessionState", (await client.create()).state)
     with pytest.raises(ValueError, match="SESSION@WHERE"):
         await client.resume(state.model_copy(update={"ref": "../x"}))
 
 
 async def test_a_workspace_of_its_own_is_private_and_ends_with_the_session(server: Server) -> None:
-    async with opened(ExecAgentSandboxClient(server.ws), None, entries={"dir/file": File(content=b"text")}) as session:
+    async with opened(ExecagentSandboxClient(server.ws), None, entries={"dir/file": File(content=b"text")}) as session:
         root = Path(session.state.manifest.root)
         assert root.parent == Path("/tmp") and root.stat().st_mode & 0o777 == 0o700
         assert await text_of(session, "dir/file") == "text"
@@ -479,21 +479,21 @@ async def test_a_workspace_of_its_own_is_private_and_ends_with_the_session(serve
 
 
 async def test_the_workspace_of_the_client_stays(server: Server, folder: str) -> None:
-    async with opened(ExecAgentSandboxClient(server.ws, cwd=folder), None) as session:
+    async with opened(ExecagentSandboxClient(server.ws, cwd=folder), None) as session:
         assert session.state.manifest.root == folder
         await session.write(Path("file"), io.BytesIO(b"text"))
     assert Path(folder, "file").read_text() == "text"
 
 
 async def test_a_session_is_resumed_while_the_agent_has_it(server: Server, folder: str) -> None:
-    client = ExecAgentSandboxClient(server.ws)
+    client = ExecagentSandboxClient(server.ws)
     manifest = Manifest(root=folder, entries={"file": File(content=b"old")})
     async with await client.create(manifest=manifest) as session:
         left = int((await session.exec("sleep 600 >/dev/null 2>&1 & echo $!")).stdout)
         await session.write(Path("file"), io.BytesIO(b"new"))
     saved = client.serialize_session_state(session.state)
 
-    again = ExecAgentSandboxClient(server.ws)
+    again = ExecagentSandboxClient(server.ws)
     async with await again.resume(again.deserialize_session_state(dict(saved))) as resumed:
         assert resumed.state == session.state and await resumed.running()
         assert (await text_of(resumed, "file"), alive(left)) == ("new", True)
@@ -507,7 +507,7 @@ async def test_a_session_is_resumed_while_the_agent_has_it(server: Server, folde
 
 
 async def test_a_workspace_that_was_removed_is_made_again(server: Server, folder: str) -> None:
-    client = ExecAgentSandboxClient(server.ws)
+    client = ExecagentSandboxClient(server.ws)
     async with await client.create(manifest=Manifest(root=folder, entries={"file": File(content=b"old")})) as session:
         pass
     os.unlink(Path(folder, "file"))
@@ -518,7 +518,7 @@ async def test_a_workspace_that_was_removed_is_made_again(server: Server, folder
 
 
 async def test_a_snapshot_is_restored_where_the_session_is_gone(server: Server, folder: str, tmp_path: Path) -> None:
-    client = ExecAgentSandboxClient(server.ws)
+    client = ExecagentSandboxClient(server.ws)
     spec = LocalSnapshotSpec(base_path=tmp_path / "snapshots")
     manifest = Manifest(
         root=folder, entries={"kept": File(content=b"old"), "temporary": File(content=b"x", ephemeral=True)}
@@ -555,7 +555,7 @@ async def test_an_archive_is_portable(server: Server, session: SandboxSession, f
     assert (found["a/b/absolute"].linkname, found["a/b/hard"].isreg()) == ("../../a/file", True)
 
     local = UnixLocalSandboxClient()
-    for client in (ExecAgentSandboxClient(server.ws), local):
+    for client in (ExecagentSandboxClient(server.ws), local):
         target = tmp_path / type(client).__name__
         other = await client.create(manifest=Manifest(root=str(target)))
         async with other:
@@ -609,8 +609,8 @@ async def test_a_port_is_reached_from_here(server: Server, folder: str) -> None:
         f"import socket; s = socket.create_server(('127.0.0.1', {port})); print('up', flush=True)\n"
         "while True: c, _ = s.accept(); c.sendall(b'hello'); c.close()"
     )
-    options = ExecAgentSandboxClientOptions(exposed_ports=(port,))
-    async with opened(ExecAgentSandboxClient(server.ws), folder, options=options) as session:
+    options = ExecagentSandboxClientOptions(exposed_ports=(port,))
+    async with opened(ExecagentSandboxClient(server.ws), folder, options=options) as session:
         with pytest.raises(ExposedPortUnavailableError):
             await session.resolve_exposed_port(port + 1)
         begun = await session.pty_exec_start(sys.executable, "-c", script, shell=False, yield_time_s=1)
@@ -627,7 +627,7 @@ async def test_a_port_is_reached_from_here(server: Server, folder: str) -> None:
 
 
 async def test_a_lost_connection_changes_no_result(cutting: CutProxy, folder: str) -> None:
-    async with opened(ExecAgentSandboxClient(cutting.url), folder) as session:
+    async with opened(ExecagentSandboxClient(cutting.url), folder) as session:
         os.mkfifo(f"{folder}/go")
         call = asyncio.create_task(session.exec("touch at; seq 50000; cat go; seq 50000; exit 5"))
         begun = await session.pty_exec_start("sh -c 'echo pty; read line; echo $line'", tty=True, yield_time_s=0)
@@ -646,7 +646,7 @@ async def test_a_lost_connection_changes_no_result(cutting: CutProxy, folder: st
 
 
 async def test_a_lost_connection_loses_no_change_of_files(cutting: CutProxy, folder: str) -> None:
-    async with opened(ExecAgentSandboxClient(cutting.url), folder) as session:
+    async with opened(ExecagentSandboxClient(cutting.url), folder) as session:
         for number in range(12):
             path = Path(f"sub{number}/file")
             for call in (
@@ -671,7 +671,7 @@ async def test_a_connection_that_does_not_come_back_is_an_error_and_then_a_new_s
     cutting: CutProxy, folder: str
 ) -> None:
     way = functools.partial(execagent.connect, cutting.url, recovery_timeout=0.2)
-    client = ExecAgentSandboxClient(connect=way)
+    client = ExecagentSandboxClient(connect=way)
     async with opened(client, folder, entries={"file": File(content=b"old")}) as session:
         ref = cast("Any", session.state).ref
         begun = await session.pty_exec_start("sleep 600", yield_time_s=0)
@@ -695,8 +695,8 @@ async def test_a_connection_that_does_not_come_back_is_an_error_and_then_a_new_s
 
 
 async def test_what_was_not_begun_may_be_tried_again(server: Server, folder: str) -> None:
-    async with opened(ExecAgentSandboxClient(server.ws), folder) as session:
-        inner = cast("ExecAgentSandboxSession", session._inner)
+    async with opened(ExecagentSandboxClient(server.ws), folder) as session:
+        inner = cast("ExecagentSandboxSession", session._inner)
 
         async def busy(*_: object) -> Any:
             raise execagent.BusyError("1,024 calls wait")
@@ -717,7 +717,7 @@ async def test_what_was_not_begun_may_be_tried_again(server: Server, folder: str
 
 async def test_a_sandbox_confines_commands_and_files(server: Server, folder: str) -> None:
     Path(folder, "file").write_text("text")
-    async with opened(ExecAgentSandboxClient(server.ws, sandbox=Sandbox(read_only=True)), folder) as session:
+    async with opened(ExecagentSandboxClient(server.ws, sandbox=Sandbox(read_only=True)), folder) as session:
         assert await text_of(session, "file") == "text"
         result = await session.exec("cat file; echo more >file")
         assert result.stdout == b"text" and result.exit_code != 0
@@ -738,7 +738,7 @@ async def test_a_sandbox_confines_commands_and_files(server: Server, folder: str
             assert archive.readable()
     assert os.listdir(folder) == ["file"]
 
-    async with opened(ExecAgentSandboxClient(server.ws, sandbox=Sandbox(workspace=".")), folder) as session:
+    async with opened(ExecagentSandboxClient(server.ws, sandbox=Sandbox(workspace=".")), folder) as session:
         await session.write(Path("file"), io.BytesIO(b"new"))
         assert (await session.exec("echo more >>file; cat file; touch /usr/new")).stdout == b"newmore\n"
 
@@ -766,7 +766,7 @@ def agent(steps: Sequence[Any], capabilities: Sequence[Any] | None = None) -> Sa
     )
 
 
-def config(client: ExecAgentSandboxClient, **more: Any) -> RunConfig:
+def config(client: ExecagentSandboxClient, **more: Any) -> RunConfig:
     """A run in a sandbox, without tracing."""
     sandbox = SandboxRunConfig(client=client, snapshot=NoopSnapshotSpec(), **more)
     return RunConfig(sandbox=sandbox, tracing_disabled=True)
@@ -791,7 +791,7 @@ async def test_the_runner_mends_a_program(
     cutting: CutProxy, project: str, transcript: Callable[[str], Transcript]
 ) -> None:
     told = transcript("openai_agents")
-    client = ExecAgentSandboxClient(cutting.url, cwd=project, sandbox=Sandbox(workspace="."), retain=60)
+    client = ExecagentSandboxClient(cutting.url, cwd=project, sandbox=Sandbox(workspace="."), retain=60)
     number = re.compile(r"session ID (\d+)")
 
     def cut_before(output: list[Any]) -> Callable[[Any], list[Any]]:
@@ -823,7 +823,7 @@ async def test_the_runner_mends_a_program(
     told.say("user", "Now the sandbox is read-only. Spoil it again.")
     spoil = "*** Begin Patch\n*** Add File: new.sh\n+exit 1\n*** End Patch"
     steps = [command("c6", "cp greet.sh test.sh"), patch("c7", spoil), [assistant_message("I am not allowed to.")]]
-    guarded = ExecAgentSandboxClient(cutting.url, cwd=project, sandbox=Sandbox(read_only=True))
+    guarded = ExecagentSandboxClient(cutting.url, cwd=project, sandbox=Sandbox(read_only=True))
     result = await Runner.run(agent(steps), "Spoil it.", run_config=config(guarded))
     assert sorted(os.listdir(project)) == ["greet.sh", "test.sh"]
     tell(told, result.new_items)
@@ -833,12 +833,12 @@ async def test_the_runner_resumes_a_run_that_waits_for_an_answer(server: Server,
     def ask(tools: Any) -> None:
         tools.exec_command.needs_approval = True
 
-    def maker() -> ExecAgentSandboxClient:
-        return ExecAgentSandboxClient(server.ws, cwd=folder, env={"KEY": SECRET}, retain=60)
+    def maker() -> ExecagentSandboxClient:
+        return ExecagentSandboxClient(server.ws, cwd=folder, env={"KEY": SECRET}, retain=60)
 
     steps = [command("c1", "cat made; echo $KEY >key; echo done"), [assistant_message("Done.")]]
     worker = agent(steps, [Shell(configure_tools=ask)])
-    options = ExecAgentSandboxClientOptions(pause_on_exit=True)
+    options = ExecagentSandboxClientOptions(pause_on_exit=True)
     manifest = Manifest(entries={"made": File(content=b"by the manifest\n")})
     first = await Runner.run(worker, "Go.", run_config=config(maker(), options=options, manifest=manifest))
     assert len(first.interruptions) == 1
