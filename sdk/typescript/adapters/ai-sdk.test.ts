@@ -9,7 +9,7 @@ import { generateText, isStepCount, tool, ToolLoopAgent, type Experimental_Sandb
 import { MockLanguageModelV4 } from "ai/test";
 import { z } from "zod";
 import type { Ends } from "../test/rig.js";
-import { cutBehindOutput, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
+import { cutOnce, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
 
 const timeout = 240_000;
 
@@ -54,7 +54,7 @@ test("a session", { timeout }, async (t) => {
   const transcript = new Transcript(place);
   const first = await open(t, place);
   transcript.add("instructions", first.description);
-  const cut = cutBehindOutput(place);
+  const cut = cutOnce(place);
   await drive(transcript, first, "Mend sum.sh, so that the test passes.", [
     ["exec", { command: "sh test.sh" }],
     ["grep", { pattern: "\\$1 .* \\$2" }],

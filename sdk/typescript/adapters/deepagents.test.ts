@@ -9,7 +9,7 @@ import { AIMessage, HumanMessage, type BaseMessage } from "@langchain/core/messa
 import { fakeModel } from "@langchain/core/testing";
 import { createDeepAgent, isSandboxBackend, type SandboxBackendProtocolV2 } from "deepagents";
 import { ExecagentBackend } from "@execagent/client/deepagents";
-import { cutBehindOutput, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
+import { cutOnce, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
 
 // The harness takes it as it is.
 ((_: SandboxBackendProtocolV2): void => {})(undefined as unknown as ExecagentBackend);
@@ -41,7 +41,7 @@ async function drive(backend: ExecagentBackend, transcript: Transcript, user: st
 test("a session: it edits, tests, is too slow, is cut, is left and resumed, and is refused", async (t) => {
   const at = await site(t);
   const transcript = new Transcript(at);
-  const cut = cutBehindOutput(at);
+  const cut = cutOnce(at);
   const first = new ExecagentBackend(at.connect, { cwd: at.dir, timeoutMs: 60_000 });
   assert.ok(isSandboxBackend(first));
   const program = join(at.dir, "sum.sh");

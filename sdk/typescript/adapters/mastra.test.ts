@@ -10,7 +10,7 @@ import { Agent } from "@mastra/core/agent";
 import { LocalFilesystem, Workspace, type WorkspaceFilesystem } from "@mastra/core/workspace";
 import { MockLanguageModelV4 } from "ai/test";
 import { folder, type Ends } from "../test/rig.js";
-import { cutBehindOutput, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
+import { cutOnce, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
 
 const timeout = 240_000;
 
@@ -65,7 +65,7 @@ test("a session", { timeout }, async (t) => {
   const place = await site(t);
   const transcript = new Transcript(place);
   const first = open(t, place);
-  const cut = cutBehindOutput(place);
+  const cut = cutOnce(place);
   await drive(transcript, first, "Mend sum.sh, so that the test passes.", [
     ["execute_command", { command: "sh test.sh" }],
     ["grep", { pattern: "\\$1 .* \\$2" }],

@@ -13,7 +13,7 @@ import { assistantMessage, functionCall, modelResponder, ScriptedModel, type Scr
 import { ExecagentSandboxClient, type ExecagentSandboxOptions, type ExecagentSandboxSession } from "@execagent/client/openai-agents";
 import { z } from "zod";
 import { folder } from "../test/rig.js";
-import { cutBehindOutput, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
+import { cutOnce, cutCommand, readOnly, site, Transcript, type Site } from "./session.js";
 
 // The harness takes both as they are.
 ((_client: SandboxClient, _session: SandboxSession): void => {})(undefined as unknown as ExecagentSandboxClient, undefined as unknown as ExecagentSandboxSession);
@@ -65,7 +65,7 @@ function client(at: Pick<Site, "connect" | "dir">, options: ExecagentSandboxOpti
 test("a session: it edits, tests, interrupts, is cut, is left and resumed, and is refused", async (t) => {
   const at = await site(t);
   const transcript = new Transcript(at);
-  const cut = cutBehindOutput(at);
+  const cut = cutOnce(at);
   const patch = { type: "update_file", path: "sum.sh", diff: "@@\n-echo $(($1 - $2))\n+echo $(($1 + $2))\n" };
   const ask = tool({ name: "ask_user", description: "Asks.", parameters: z.object({ question: z.string() }), needsApproval: true, execute: async () => "yes" });
   const first = model(transcript, [

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { open, writeFile } from "node:fs/promises";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { connect, type NodeAgent, type NodeOptions, type Policy } from "@execagent/client/node";
 import { folder, Proxy, serve, type Ends } from "../test/rig.js";
@@ -17,6 +17,8 @@ export interface Site {
   readonly dir: string;
   readonly token: string;
   readonly proxy: Proxy;
+  /** What {@link connect} has returned. */
+  readonly agents: readonly NodeAgent[];
   /** Connects through the proxy, in the session that an adapter asks for. */
   readonly connect: (session?: NodeOptions) => Promise<NodeAgent>;
 }
@@ -28,27 +30,19 @@ export const readOnly: Policy = { readOnly: true };
 export const cutCommand = "echo begun; read word <gate; echo $word";
 
 /** Waits for {@link cutCommand}, cuts its connection, and lets it go on. */
-export async function cutOnce({ proxy, dir }: Site): Promise<void> {
+export async function cutOnce({ proxy, dir, agents }: Site): Promise<void> {
   const gate = await open(join(dir, "gate"), "w"); // once the command reads
+  // A command whose start is not answered is not followed, and it may run before its answer.
+  for (const agent of agents) while (unanswered(agent)) await agent.status();
   proxy.cut();
   await gate.write("and ended\n");
   await gate.close();
 }
 
-/**
- * Cuts the connection behind the first output of {@link cutCommand}, and lets the command go on. Earlier its start might not
- * have been answered yet, and a command whose start is not answered is killed.
- */
-export async function cutBehindOutput({ proxy, dir }: Site): Promise<void> {
-  await new Promise<void>((resolve) => {
-    proxy.passes = (from, bytes) => {
-      if (from !== "server" || !bytes.includes(btoa("begun\n"))) return undefined;
-      proxy.passes = () => undefined;
-      resolve();
-      return bytes.length;
-    };
-  });
-  await writeFile(join(dir, "gate"), "and ended\n"); // once the command reads
+/** Reports whether the answer to the start of a command has not come yet. */
+function unanswered(agent: NodeAgent): boolean {
+  const { processes } = (agent as unknown as { client: { processes: Map<string, { started?: object }> } }).client;
+  return [...processes.values()].some(({ started }) => started === undefined);
 }
 
 /** Starts an agent that wants a token, and writes the project. */
@@ -63,7 +57,15 @@ export async function site(t: Ends): Promise<Site> {
   writeFileSync(join(dir, "sum.sh"), 'echo $(($1 - $2))\n');
   writeFileSync(join(dir, "test.sh"), 'got=$(sh sum.sh 1 2)\n[ "$got" = 3 ] && echo ok || { echo "sum.sh 1 2 gave $got"; exit 1; }\n');
   execFileSync("mkfifo", [join(dir, "gate")]);
-  return { dir, token, proxy, connect: (session) => connect(proxy.url, { token, ...session }) };
+  const agents: NodeAgent[] = [];
+  return {
+    dir, token, proxy, agents,
+    connect: async (session) => {
+      const agent = await connect(proxy.url, { token, ...session });
+      agents.push(agent);
+      return agent;
+    },
+  };
 }
 
 /** What a model and its tools have said, one paragraph each. */

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Agent, Model, Sandbox, SandboxAbortError, SandboxPathNotFoundError, SandboxTimeoutError, type BaseModelConfig, type Message, type ModelStreamEvent } from "@strands-agents/sdk";
 import { ExecagentSandbox, type ExecutionResult, type StreamChunk } from "@execagent/client/strands";
-import { cutBehindOutput, cutCommand, readOnly, site, Transcript } from "./session.js";
+import { cutOnce, cutCommand, readOnly, site, Transcript } from "./session.js";
 
 /** A model that makes calls, one after the other, and notes what is said. */
 class Scripted extends Model<BaseModelConfig> {
@@ -72,7 +72,7 @@ async function all(stream: AsyncIterable<StreamChunk | ExecutionResult>): Promis
 test("a session: it edits, tests, is too slow, is cut, is left and resumed, and is refused", async (t) => {
   const at = await site(t);
   const transcript = new Transcript(at);
-  const cut = cutBehindOutput(at);
+  const cut = cutOnce(at);
   const program = join(at.dir, "sum.sh");
   const first = new ExecagentSandbox(at.connect, { cwd: at.dir });
   await drive(first, transcript, "Mend sum.sh.", [
