@@ -144,7 +144,8 @@ class Workspace:
 
     async def spawn(self, argv: Sequence[str], **options: Any) -> Process:
         """Start a command under the options of the adapter. Those of this call are :class:`execagent.SpawnOptions`."""
-        merged = cast("SpawnOptions", {**self._command, **options})
+        given = {name: value for name, value in options.items() if value is not None}
+        merged = cast("SpawnOptions", {**self._command, **given})
         if self._command.get("env") and options.get("env"):
             merged["env"] = {**(self._command.get("env") or {}), **options["env"]}
         merged["cwd"] = self.cwd if options.get("cwd") is None else self.at(options["cwd"])
@@ -160,6 +161,7 @@ class Workspace:
         timeout: float | None = None,
         max_output: Size = MAX_AGENT_OUTPUT,
         overflow: Overflow = "truncate",
+        user: str | None = None,
     ) -> Result:
         """Run a command until it exits, and return its output. What it leaves in the background goes on.
 
@@ -171,7 +173,7 @@ class Workspace:
         the error is an OutputLimitError.
         """
         kept = Kept(max_output, overflow)
-        options: dict[str, Any] = {"cwd": cwd, "env": env, "stdin": bool(input)}
+        options: dict[str, Any] = {"cwd": cwd, "env": env, "user": user, "stdin": bool(input)}
         if not kept.strict and 1 <= kept.limit <= MAX_AGENT_OUTPUT and "processMaxOutput" in self.info.capabilities:
             options["max_output"] = kept.limit
         process: Process | None = None
@@ -242,14 +244,14 @@ class Workspace:
         at = self.at(path)
         await self.again(lambda: self.fs.mkdir(at))
 
-    async def remove(self, path: RemotePath) -> None:
+    async def remove(self, path: RemotePath, *, recursive: bool = True) -> None:
         """Remove a file, a link, or a directory with what is in it. What is missing is a NotFoundError."""
         at, asked = self.at(path), False
 
         async def remove() -> None:
             nonlocal asked
             again, asked = asked, True
-            await self.fs.remove(at, recursive=True, missing_ok=again)
+            await self.fs.remove(at, recursive=recursive, missing_ok=again)
 
         await self.again(remove)
 
@@ -293,6 +295,7 @@ class Shared:
     def __init__(self, url: str | None, kind: str, options: Options) -> None:
         """Take what :class:`Options` says. ``kind`` is the beginning of the name of a new session."""
         self._options = options
+        self._kind = kind
         ways = [name for name in ("context", "connect") if options.get(name)] + (["url"] if url else [])
         if len(ways) > 1:
             raise ValueError(f"{' and '.join(ways)} cannot be used together")
@@ -322,6 +325,23 @@ class Shared:
         self._opening: asyncio.Lock | None = None
         self._loop: Loop | None = None
         self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the options be serialized, for an adapter with a connection of its own; never a secret."""
+        for word in ("token", "connect", "env", "env_policy"):
+            if self._options.get(word):
+                raise TypeError(
+                    f"an adapter with {word} is not serialized, because that may hold a secret: "
+                    "use token_file, context, or the variables of the environment"
+                )
+        if self._url is not None and self._url != _address.shown_url(self._url):
+            raise TypeError("an adapter is not serialized whose url may hold a secret: use context")
+        return (Shared, (self._url, self._kind, self._options))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the adapter was closed."""
+        return self._closed
 
     @property
     def opened(self) -> bool:
@@ -451,6 +471,18 @@ class Shared:
         await self.call(end)
         await self.aclose()
 
+    async def finish(self) -> None:
+        """Close the adapter, and end a session that was made for it. One that the options name lives on."""
+        workspace = self._held.workspace
+        named = self._options.get("session") is not None
+        try:
+            if not self._closed and not named and workspace is not None and workspace.agent.error is None:
+                await self.end()
+        except AgentError:
+            pass  # the agent ends the session when its time is up
+        finally:
+            await self.aclose()
+
     async def aclose(self) -> None:
         """End the connection. The session lives on until it expires. Closing again is no error."""
         await asyncio.to_thread(self.close)
@@ -460,6 +492,19 @@ class Shared:
         self._closed = True
         if self._loop is not None:
             self._loop.close(self._held.end)
+
+
+def left_out(omitted: int) -> str:
+    """Return the line that stands for bytes that were left out of an output."""
+    return f"\n[... {omitted} bytes left out ...]\n"
+
+
+def text_of(data: bytes, omitted: int, most: int) -> str:
+    """Return output of which up to ``most`` bytes were kept as a text, with a line for what was left out."""
+    if not omitted:
+        return data.decode(errors="replace")
+    head = most - most // 2
+    return data[:head].decode(errors="replace") + left_out(omitted) + data[head:].decode(errors="replace")
 
 
 def refused_start(error: RpcError) -> int | None:
@@ -472,4 +517,14 @@ def refused_start(error: RpcError) -> int | None:
     return 127 if error.errno == errno.ENOENT else 126
 
 
-__all__ = ["Connect", "Options", "Ref", "SessionGoneError", "Shared", "Workspace", "refused_start"]
+__all__ = [
+    "Connect",
+    "Options",
+    "Ref",
+    "SessionGoneError",
+    "Shared",
+    "Workspace",
+    "left_out",
+    "refused_start",
+    "text_of",
+]
