@@ -3,8 +3,8 @@
 An adapter has a :class:`Shared`. Its first call connects, opens the session, and makes a :class:`Workspace` of it; all
 calls run in one event loop, in a thread of its own, because harnesses change theirs between calls:
 
-    data = await self._shared.call(lambda w: w.fs.read(w.at(path)))     # from any event loop
-    data = self._shared.wait(lambda w: w.fs.read(w.at(path)))           # from any thread
+    data = await self._shared.call(lambda w: w.read(path))     # from any event loop
+    data = self._shared.wait(lambda w: w.read(path))           # from any thread, which it blocks
 """
 
 from __future__ import annotations
@@ -350,17 +350,25 @@ class Shared:
 
     async def call(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, for a coroutine of any event loop. If that is cancelled, so is the work."""
-        return await self._running().acall(self._do(work))
+        loop = self._running()
+        return await (self._do(work) if loop.here else loop.acall(self._do(work)))
 
     def wait(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, and block until it is done."""
-        return self._running().call(self._do(work))
+        return self.block(self._do(work))
+
+    def block(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine that uses :meth:`call`, and block until it is done."""
+        try:
+            loop = self._running()
+        except BaseException:
+            work.close()
+            raise
+        return loop.call(work)
 
     def _running(self) -> Loop:
-        if self._gone:
-            raise self._is_gone()
         if self._closed:
-            raise ClosedError("the adapter is closed")
+            raise self._is_gone() if self._gone else ClosedError("the adapter is closed")
         if self._loop is None:
             self._loop = Loop()
             close_at_exit(self)
@@ -455,7 +463,7 @@ class Shared:
         return Workspace(agent, info, cwd, plan, cast("SpawnOptions", command))
 
     async def end(self) -> None:
-        """End the session and those beside it, which kills all that runs in them, and close the adapter."""
+        """End the session and those beside it, which kills all that runs in them."""
 
         async def end(w: Workspace) -> None:
             ours, name = w.agent.session_id, self.ref.session
@@ -469,7 +477,6 @@ class Shared:
                         raise
 
         await self.call(end)
-        await self.aclose()
 
     async def finish(self) -> None:
         """Close the adapter, and end a session that was made for it. One that the options name lives on."""
