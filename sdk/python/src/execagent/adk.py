@@ -68,6 +68,12 @@ class ExecagentEnvironment(BaseEnvironment):
         self._is_initialized = False
         await self._shared.finish()
 
+    async def destroy(self) -> None:
+        """End the session, which kills all that runs in it, and the connection. The files stay."""
+        self._is_initialized = False
+        await self._shared.end()
+        await self._shared.aclose()
+
     @override
     async def execute(self, command: str, *, timeout: float | None = None) -> ExecutionResult:
         """Run a script by one ``sh -c`` until it exits. The exit code is 128+n after signal n.

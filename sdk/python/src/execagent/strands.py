@@ -163,6 +163,11 @@ class ExecagentSandbox(Sandbox):
         """End the connection, and the session unless the options name it. Closing again is no error."""
         await self._shared.finish()
 
+    async def destroy(self) -> None:
+        """End the session, which kills all that runs in it, and the connection. The files stay."""
+        await self._shared.end()
+        await self._shared.aclose()
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -120,7 +120,7 @@ async def test_a_session_ends_with_its_environment_unless_it_is_named(
     await unnamed.close()
     os.kill(int(Path(folder, "pid").read_text()), 9)
     await named.initialize()
-    await named._shared.end()
+    await named.destroy()
 
 
 async def test_no_secret_is_kept(server: Server, folder: str) -> None:
@@ -237,4 +237,4 @@ async def test_session(
     )
     assert Path(project, "greet.sh").read_text() == 'echo "Hello, $1"\n'
     await again.initialize()
-    await again._shared.end()
+    await again.destroy()

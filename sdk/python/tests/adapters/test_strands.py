@@ -292,4 +292,4 @@ def test_session(cutting: CutProxy, project: str, transcript: Callable[[str], Tr
         "I may not write here. The test still passes.",
     )
     assert Path(project, "greet.sh").read_text() == 'echo "Hello, $1"\n'
-    asyncio.run(again._shared.end())
+    asyncio.run(again.destroy())
