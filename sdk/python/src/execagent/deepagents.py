@@ -3,7 +3,7 @@
     from deepagents import create_deep_agent
     from execagent.deepagents import ExecagentSandbox
 
-    agent = create_deep_agent(model, backend=ExecagentSandbox("wss://host:7000", token_file="token", cwd="/work"))
+    agent = create_deep_agent(model, backend=ExecagentSandbox("wss://host:7000", token_file="token", cwd="/var/app"))
 
 Needs the extra ``deepagents``. Files are read, written and searched by native calls, so the host of the agent needs no
 Python.
