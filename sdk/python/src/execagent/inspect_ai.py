@@ -1,8 +1,8 @@
 """Inspect: a sandbox for evaluations whose samples run on an agent. Inspect finds it by its name, ``execagent``.
 
-    Task(..., sandbox="execagent")                           # the agent of the variables, or of the current context
-    Task(..., sandbox=("execagent", "ws://127.0.0.1:7000"))  # a URL, or the name of a context
     Task(..., sandbox=SandboxEnvironmentSpec("execagent", ExecagentSandboxConfig(url=..., sandbox=Sandbox(...))))
+    Task(..., sandbox=("execagent", "agent.toml"))  # a file with the same
+    Task(..., sandbox="execagent")                  # execagent.toml beside the task, or the agent of the variables
 
 Each sample has a session and a directory of its own. Both end with the sample.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import posixpath
 import secrets
 import shlex
+import tomllib
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeVar, overload
 
@@ -55,6 +57,8 @@ _log = logging.getLogger("execagent")
 
 _KIND = "inspect"
 _DIRECTORY = "/tmp"
+_CONFIG = "execagent.toml"
+_MAX_CONFIG = 64 << 10
 _TOOLS_DIR = "INSPECT_SANDBOX_TOOLS_DIR"  # where the tools that Inspect brings along keep what is of one sandbox
 _TOOLS_STOP = 55  # seconds that these tools may take to end
 _LOST = (DisconnectedError, ConnectError, RecoveringError, SessionGoneError, BusyError)
@@ -69,7 +73,7 @@ class ExecagentSandboxConfig(BaseModel):
     - ``memory``, ``cpus``, ``pids``, ``file_size``, ``user``: for each command, as for :meth:`execagent.Agent.spawn`
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str | None = None
     context: str | None = None
@@ -86,12 +90,26 @@ class ExecagentSandboxConfig(BaseModel):
 
     @classmethod
     def of(cls, config: SandboxEnvironmentConfigType | None) -> ExecagentSandboxConfig:
-        """Read what a task names: a configuration, a URL, the name of a context, or nothing."""
+        """Read what a task names: a configuration, a file of TOML that has one, or nothing."""
         if config is None or isinstance(config, cls):
             return config or cls()
         if isinstance(config, str):
-            return cls(url=config) if ":" in config else cls(context=config)
+            return cls._read(config)
         raise ValueError(f"the sandbox execagent takes an ExecagentSandboxConfig, and not a {type(config).__name__}")
+
+    @classmethod
+    def _read(cls, path: str) -> ExecagentSandboxConfig:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_CONFIG + 1)
+        if len(text) > _MAX_CONFIG:
+            raise ValueError(f"{path} is longer than {_MAX_CONFIG} bytes")
+        try:
+            read = cls(**tomllib.loads(text.decode()))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if read.token_file is None:
+            return read
+        return read.model_copy(update={"token_file": os.path.join(os.path.dirname(path), read.token_file)})
 
     def shared(self, session: str, cwd: str) -> Shared:
         """Return the connection of a sample."""
@@ -144,6 +162,11 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
         self._as: str | None = None
 
     # The life of a sample.
+
+    @override
+    @classmethod
+    def config_files(cls) -> list[str]:
+        return [_CONFIG]
 
     @override
     @classmethod

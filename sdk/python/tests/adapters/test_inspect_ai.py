@@ -105,12 +105,12 @@ def of(environments: dict[str, SandboxEnvironment]) -> ExecagentSandboxEnvironme
     return environments["default"].as_type(ExecagentSandboxEnvironment)
 
 
-async def start(config: ExecagentSandboxConfig | str) -> ExecagentSandboxEnvironment:
+async def start(config: ExecagentSandboxConfig) -> ExecagentSandboxEnvironment:
     return of(await ExecagentSandboxEnvironment.sample_init("task", config, {}))
 
 
 async def test_commands(server: Server) -> None:
-    sample = await start(server.ws)
+    sample = await start(ExecagentSandboxConfig(url=server.ws))
     missing = await sample.exec(["no-such-program"])
     assert (missing.success, missing.returncode, missing.stderr) == (False, 127, "no-such-program: not found\n")
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -135,7 +135,7 @@ async def test_commands(server: Server) -> None:
 
 async def test_an_agent_that_is_gone(cutting: CutProxy) -> None:
     """Inspect turns the error into one of the tool, and the sample goes on."""
-    sample = await start(cutting.url)
+    sample = await start(ExecagentSandboxConfig(url=cutting.url))
     session, directory = sample.name, Path(sample.directory)
     async with execagent.connect(cutting.url) as other:
         await other.sessions.end(next(each.id for each in await other.sessions.list() if each.name == session))
@@ -146,9 +146,25 @@ async def test_an_agent_that_is_gone(cutting: CutProxy) -> None:
     directory.rmdir()
 
 
+async def test_rules_of_the_agent(folder: str) -> None:
+    """Inspect turns the error into one of the tool. Nobody can be asked."""
+    rules = Path(folder, "rules")
+    rules.mkdir()
+    (rules / "a.rules").write_text(
+        'prefix_rule(pattern = ["ls"], decision = "forbidden")\nprefix_rule(pattern = ["id"], decision = "prompt")\n'
+    )
+    process, url = start_agent("--listen", "ws://127.0.0.1:0", "--exec-policy", str(rules), cwd=folder)
+    sample = await start(ExecagentSandboxConfig(url=url, directory=folder))
+    for program, says in (("ls", "forbids"), ("id", "requires approval")):
+        with pytest.raises(PermissionError, match=says):
+            await sample.exec([program])
+    await sample.close()
+    stop(process)
+
+
 async def test_clean_up_by_the_command_line(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_URL", server.ws)
-    one, two = await start(server.ws), await start(server.ws)
+    one, two = await start(ExecagentSandboxConfig()), await start(ExecagentSandboxConfig())
     await ExecagentSandboxEnvironment.cli_cleanup(one.name)
     assert not Path(one.directory).exists() and (await two.exec(["true"])).success
     await ExecagentSandboxEnvironment.cli_cleanup(None)
@@ -160,13 +176,11 @@ async def test_clean_up_by_the_command_line(server: Server, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ("http://h:1", "is not ws://"),
+        (ExecagentSandboxConfig(url="http://h:1"), "is not ws://"),
         (ExecagentSandboxConfig(url="ws://h:1", context="c"), "cannot be used together"),
     ],
 )
-async def test_a_wrong_configuration_is_told_before_the_first_sample(
-    config: ExecagentSandboxConfig | str, says: str
-) -> None:
+async def test_a_wrong_configuration_is_told_before_the_first_sample(config: ExecagentSandboxConfig, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         await ExecagentSandboxEnvironment.task_init("task", config)
 
@@ -178,9 +192,22 @@ def test_configurations() -> None:
     spec = SandboxEnvironmentSpec("execagent", config)
     assert SandboxEnvironmentSpec.model_validate_json(spec.model_dump_json()) == spec and hash(spec)
     assert config.flags() == ["--registry", "https://r", "--environment-id", "e", "--registry-token-file", "/t"]
-    assert ExecagentSandboxConfig.of("box") == ExecagentSandboxConfig(context="box")
-    with pytest.raises(ValueError, match="token"):
+    with pytest.raises(ValueError, match="token") as caught:
         ExecagentSandboxConfig(token="secret")  # type: ignore[call-arg]
+    assert "secret" not in str(caught.value)
+
+
+def test_a_configuration_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "execagent.toml"
+    file.write_text('context = "box"\ntoken_file = "token"\nmemory = "2g"\n[sandbox]\nworkspace = "."\n')
+    assert ExecagentSandboxConfig.of(str(file)) == ExecagentSandboxConfig(
+        context="box", token_file=f"{tmp_path}/token", memory="2g", sandbox=execagent.Sandbox(workspace=".")
+    )
+    assert ExecagentSandboxEnvironment.config_files() == [file.name]
+    for text in ("url = 1", 'token = "secret"', "[", "\xff", "#" * 70_000):
+        file.write_bytes(text.encode("latin-1"))
+        with pytest.raises(ValueError, match=re.escape(str(file))):
+            ExecagentSandboxConfig.of(str(file))
 
 
 # A session.
