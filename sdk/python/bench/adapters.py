@@ -66,7 +66,61 @@ def deepagents(url: str, folder: str) -> tuple[Provider, Provider]:
     )
 
 
-HARNESSES = {"pydantic-ai": pydantic_ai, "deepagents": deepagents}
+def strands(url: str, folder: str) -> tuple[Provider, Provider]:
+    """Return the sandbox of this package, and the local environment of Strands."""
+    from strands.sandbox.not_a_sandbox_local_environment import NotASandboxLocalEnvironment
+
+    from execagent.strands import ExecagentSandbox
+
+    async def run(sandbox: Any) -> str:
+        return str((await sandbox.execute("echo hello", cwd=folder)).stdout)
+
+    return (
+        Provider(lambda: ExecagentSandbox(url, cwd=folder), run, lambda sandbox: sandbox.destroy()),
+        Provider(NotASandboxLocalEnvironment, run, nothing),
+    )
+
+
+def adk(url: str, folder: str) -> tuple[Provider, Provider]:
+    """Return the environment of this package, and the local one of ADK."""
+    from google.adk.environment import LocalEnvironment
+
+    from execagent.adk import ExecagentEnvironment
+
+    async def run(environment: Any) -> str:
+        if not environment.is_initialized:
+            await environment.initialize()
+        return str((await environment.execute("echo hello")).stdout)
+
+    return (
+        Provider(lambda: ExecagentEnvironment(url, cwd=folder), run, lambda environment: environment.close()),
+        Provider(lambda: LocalEnvironment(working_dir=Path(folder)), run, lambda environment: environment.close()),
+    )
+
+
+def inspect_ai(url: str, folder: str) -> tuple[Provider, Provider]:
+    """Return the sandbox of this package, and the local one of Inspect, each with the directory of a sample."""
+    from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
+
+    from execagent.inspect_ai import ExecagentSandboxConfig, ExecagentSandboxEnvironment
+
+    async def run(sandbox: Any) -> str:
+        return str((await sandbox.exec(["sh", "-c", "echo hello"])).stdout)
+
+    async def end(sandbox: Any) -> None:
+        await type(sandbox).sample_cleanup("bench", None, {"default": sandbox}, False)
+
+    config = ExecagentSandboxConfig(url=url, directory=folder)
+    return Provider(lambda: ExecagentSandboxEnvironment(config), run, end), Provider(LocalSandboxEnvironment, run, end)
+
+
+HARNESSES = {
+    "strands": strands,
+    "adk": adk,
+    "inspect-ai": inspect_ai,
+    "pydantic-ai": pydantic_ai,
+    "deepagents": deepagents,
+}
 
 
 async def measure(provider: Provider) -> tuple[float, float]:
