@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import errno
 import os
 import posixpath
 import re
 import secrets
 import signal
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, Self, TypedDict, TypeVar, cast
@@ -146,9 +148,8 @@ class Workspace:
         """Start a command under the options of the adapter. Those of this call are :class:`execagent.SpawnOptions`."""
         given = {name: value for name, value in options.items() if value is not None}
         merged = cast("SpawnOptions", {**self._command, **given})
-        if self._command.get("env") and options.get("env"):
-            merged["env"] = {**(self._command.get("env") or {}), **options["env"]}
-        merged["cwd"] = self.cwd if options.get("cwd") is None else self.at(options["cwd"])
+        merged["env"] = {**(self._command.get("env") or {}), **given.get("env", {})}
+        merged["cwd"] = self.at(given.get("cwd", self.cwd))
         return await self.agent.spawn(argv, **merged)
 
     async def run(
@@ -192,8 +193,11 @@ class Workspace:
             if process is None:
                 return Result(128 + signal.SIGKILL, b"", b"", timed_out=True)  # its start was given up
             await process.kill()
-            async with asyncio.timeout(_AFTER_KILL):
-                return (await process.collect(kept, "exited"))._replace(timed_out=True)
+            with contextlib.suppress(builtins.TimeoutError):
+                async with asyncio.timeout(_AFTER_KILL):
+                    return (await process.collect(kept, "exited"))._replace(timed_out=True)
+            process.close()  # the kernel does not let it go
+            return Result(128 + signal.SIGKILL, kept.stdout, kept.stderr, *kept.omitted, timed_out=True)
         except BaseException:
             if process is not None and process.exit_code is None and not process.ended:
                 process.abandon(ClosedError("the command was given up"))
@@ -323,6 +327,7 @@ class Shared:
         self._gone = False
         self._held = _Held()
         self._opening: asyncio.Lock | None = None
+        self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._closed = False
 
@@ -369,11 +374,12 @@ class Shared:
     def _running(self) -> Loop:
         if self._closed:
             raise self._is_gone() if self._gone else ClosedError("the adapter is closed")
-        if self._loop is None:
-            self._loop = Loop()
-            close_at_exit(self)
-            weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
-        return self._loop
+        with self._lock:
+            if self._loop is None:
+                self._loop = Loop()
+                close_at_exit(self)
+                weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
+            return self._loop
 
     async def _do(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         workspace = await self._open()
@@ -468,13 +474,13 @@ class Shared:
         async def end(w: Workspace) -> None:
             ours, name = w.agent.session_id, self.ref.session
             known = [each for each in await w.agent.sessions.list() if f"{each.name}.".startswith(f"{name}.")]
-            self._gone = True
             for each in sorted(known, key=lambda each: each.id == ours):  # the own connection ends with its session
                 try:
                     await w.agent.sessions.end(each.id)
                 except RpcError as error:
                     if error.code != INVALID_REQUEST:  # somebody else has ended it
                         raise
+            self._gone = True
 
         await self.call(end)
 

@@ -280,6 +280,8 @@ def _why(error: Exception) -> str:
             return IS_DIRECTORY
         case NotADirectoryError():
             return "not_a_directory"
+        case UnicodeError():
+            return str(error)
         case ValueError():
             return INVALID_PATH
         case DisconnectedError() if error.sent:

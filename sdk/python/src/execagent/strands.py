@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import builtins
 import codecs
+import contextlib
+import signal
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -220,7 +222,8 @@ class ExecagentSandbox(Sandbox):
             yield piece
         finally:
             if running.held and not self._shared.closed:
-                await self._shared.call(running.give_up)
+                with contextlib.suppress(AgentError):  # a connection that is lost for good has ended the handle
+                    await self._shared.call(running.give_up)
 
 
 def _interpreter(language: str) -> list[str]:
@@ -306,8 +309,10 @@ class _Running:
                 async with timer:
                     event = self._exit or await self._process.next_event()
             except builtins.TimeoutError as error:
-                if isinstance(error, AgentError) or not timer.expired() or self._killed:
+                if isinstance(error, AgentError) or not timer.expired():
                     raise
+                if self._killed:
+                    return self._result(128 + signal.SIGKILL)  # the kernel does not let it go
                 self._killed = True
                 await self._process.kill()
                 self._deadline = asyncio.get_running_loop().time() + _LAST_OUTPUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import gc
 import io
@@ -43,6 +44,14 @@ def test_from_every_loop_and_thread(server: Server, folder: str) -> None:
     made.close()
     with pytest.raises(execagent.ClosedError):
         made.wait(identity)
+
+
+def test_threads_share_their_first_call(server: Server, folder: str) -> None:
+    made = shared(server, folder)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        names = set(threads.map(lambda _: made.wait(_session_of), range(16)))
+    assert names == {made.ref.session}
+    asyncio.run(made.end())
 
 
 async def test_ends_with_its_last_holder(server: Server, folder: str) -> None:
