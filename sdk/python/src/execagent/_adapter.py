@@ -3,8 +3,8 @@
 An adapter has a :class:`Shared`. Its first call connects, opens the session, and makes a :class:`Workspace` of it; all
 calls run in one event loop, in a thread of its own, because harnesses change theirs between calls:
 
-    data = await self._shared.call(lambda w: w.fs.read(w.at(path)))     # from any event loop
-    data = self._shared.wait(lambda w: w.fs.read(w.at(path)))           # from any thread
+    data = await self._shared.call(lambda w: w.read(path))     # from any event loop
+    data = self._shared.wait(lambda w: w.read(path))           # from any thread, which it blocks
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import posixpath
 import re
 import secrets
 import signal
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, Self, TypedDict, TypeVar, cast
@@ -158,9 +159,10 @@ class Workspace:
 
     async def spawn(self, argv: Sequence[str], **options: Any) -> Process:
         """Start a command under the options of the adapter. Those of this call are :class:`execagent.SpawnOptions`."""
-        merged = cast("SpawnOptions", {**self._command, **options})
-        merged["env"] = {**(self._command.get("env") or {}), **(options.get("env") or {})}
-        merged["cwd"] = self.cwd if options.get("cwd") is None else self.at(options["cwd"])
+        given = {name: value for name, value in options.items() if value is not None}
+        merged = cast("SpawnOptions", {**self._command, **given})
+        merged["env"] = {**(self._command.get("env") or {}), **given.get("env", {})}
+        merged["cwd"] = self.at(given.get("cwd", self.cwd))
         return await self.agent.spawn(argv, **merged)
 
     async def run(
@@ -206,8 +208,11 @@ class Workspace:
             if process is None:
                 return Result(128 + signal.SIGKILL, b"", b"", timed_out=True)  # its start was given up
             await process.kill()
-            async with asyncio.timeout(_AFTER_KILL):
-                return (await process.collect(kept, "exited"))._replace(timed_out=True)
+            with contextlib.suppress(builtins.TimeoutError):
+                async with asyncio.timeout(_AFTER_KILL):
+                    return (await process.collect(kept, "exited"))._replace(timed_out=True)
+            process.close()  # the kernel does not let it go
+            return Result(128 + signal.SIGKILL, kept.stdout, kept.stderr, *kept.omitted, timed_out=True)
         except BaseException:
             if process is not None and process.exit_code is None and not process.ended:
                 process.abandon(ClosedError("the command was given up"))
@@ -258,14 +263,14 @@ class Workspace:
         at = self.at(path)
         await self.again(lambda: self.fs.mkdir(at))
 
-    async def remove(self, path: RemotePath) -> None:
+    async def remove(self, path: RemotePath, *, recursive: bool = True) -> None:
         """Remove a file, a link, or a directory with what is in it. What is missing is a NotFoundError."""
         at, asked = self.at(path), False
 
         async def remove() -> None:
             nonlocal asked
             again, asked = asked, True
-            await self.fs.remove(at, recursive=True, missing_ok=again)
+            await self.fs.remove(at, recursive=recursive, missing_ok=again)
 
         await self.again(remove)
 
@@ -309,6 +314,7 @@ class Shared:
     def __init__(self, url: str | None, kind: str, options: Options) -> None:
         """Take what :class:`Options` says. ``kind`` is the beginning of the name of a new session."""
         self._options = options
+        self._kind = kind
         ways = [name for name in ("context", "connect") if options.get(name)] + (["url"] if url else [])
         if len(ways) > 1:
             raise ValueError(f"{' and '.join(ways)} cannot be used together")
@@ -336,8 +342,26 @@ class Shared:
         self._gone = False
         self._held = _Held()
         self._opening: asyncio.Lock | None = None
+        self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the options be serialized, for an adapter with a connection of its own; never a secret."""
+        for word in ("token", "connect", "env", "env_policy"):
+            if self._options.get(word):
+                raise TypeError(
+                    f"an adapter with {word} is not serialized, because that may hold a secret: "
+                    "use token_file, context, or the variables of the environment"
+                )
+        if self._url is not None and self._url != _address.shown_url(self._url):
+            raise TypeError("an adapter is not serialized whose url may hold a secret: use context")
+        return (Shared, (self._url, self._kind, self._options))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the adapter was closed."""
+        return self._closed
 
     @property
     def opened(self) -> bool:
@@ -346,22 +370,31 @@ class Shared:
 
     async def call(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, for a coroutine of any event loop. If that is cancelled, so is the work."""
-        return await self._running().acall(self._do(work))
+        loop = self._running()
+        return await (self._do(work) if loop.here else loop.acall(self._do(work)))
 
     def wait(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, and block until it is done."""
-        return self._running().call(self._do(work))
+        return self.block(self._do(work))
+
+    def block(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine that uses :meth:`call`, and block until it is done."""
+        try:
+            loop = self._running()
+        except BaseException:
+            work.close()
+            raise
+        return loop.call(work)
 
     def _running(self) -> Loop:
-        if self._gone:
-            raise self._is_gone()
         if self._closed:
-            raise ClosedError("the adapter is closed")
-        if self._loop is None:
-            self._loop = Loop()
-            close_at_exit(self)
-            weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
-        return self._loop
+            raise self._is_gone() if self._gone else ClosedError("the adapter is closed")
+        with self._lock:
+            if self._loop is None:
+                self._loop = Loop()
+                close_at_exit(self)
+                weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
+            return self._loop
 
     async def _do(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         workspace = await self._open()
@@ -453,21 +486,32 @@ class Shared:
         return Workspace(agent, info, cwd, plan, cast("SpawnOptions", command), made=made)
 
     async def end(self) -> None:
-        """End the session and those beside it, which kills all that runs in them, and close the adapter."""
+        """End the session and those beside it, which kills all that runs in them."""
 
         async def end(w: Workspace) -> None:
             ours, name = w.agent.session_id, self.ref.session
             known = [each for each in await w.agent.sessions.list() if f"{each.name}.".startswith(f"{name}.")]
-            self._gone = True
             for each in sorted(known, key=lambda each: each.id == ours):  # the own connection ends with its session
                 try:
                     await w.agent.sessions.end(each.id)
                 except RpcError as error:
                     if error.code != INVALID_REQUEST:  # somebody else has ended it
                         raise
+            self._gone = True
 
         await self.call(end)
-        await self.aclose()
+
+    async def finish(self) -> None:
+        """Close the adapter, and end a session that was made for it. One that the options name lives on."""
+        workspace = self._held.workspace
+        named = self._options.get("session") is not None
+        try:
+            if not self._closed and not named and workspace is not None and workspace.agent.error is None:
+                await self.end()
+        except AgentError:
+            pass  # the agent ends the session when its time is up
+        finally:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """End the connection. The session lives on until it expires. Closing again is no error."""
@@ -480,6 +524,19 @@ class Shared:
             self._loop.close(self._held.end)
 
 
+def left_out(omitted: int) -> str:
+    """Return the line that stands for bytes that were left out of an output."""
+    return f"\n[... {omitted} bytes left out ...]\n"
+
+
+def text_of(data: bytes, omitted: int, most: int) -> str:
+    """Return output of which up to ``most`` bytes were kept as a text, with a line for what was left out."""
+    if not omitted:
+        return data.decode(errors="replace")
+    head = most - most // 2
+    return data[:head].decode(errors="replace") + left_out(omitted) + data[head:].decode(errors="replace")
+
+
 def refused_start(error: RpcError) -> int | None:
     """Return the exit code that a shell has for a program that cannot be executed: 127 if it is missing, otherwise 126.
 
@@ -490,4 +547,14 @@ def refused_start(error: RpcError) -> int | None:
     return 127 if error.errno == errno.ENOENT else 126
 
 
-__all__ = ["Connect", "Options", "Ref", "SessionGoneError", "Shared", "Workspace", "refused_start"]
+__all__ = [
+    "Connect",
+    "Options",
+    "Ref",
+    "SessionGoneError",
+    "Shared",
+    "Workspace",
+    "left_out",
+    "refused_start",
+    "text_of",
+]

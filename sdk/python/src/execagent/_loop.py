@@ -41,6 +41,11 @@ class Loop:
         """Whether this is a copy of the process that has the thread. Nothing may be locked or waited for here."""
         return os.getpid() != self._process
 
+    @property
+    def here(self) -> bool:
+        """Whether the caller is in this loop."""
+        return threading.current_thread() is self._thread
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, and wait for it."""
         waiting = self._begin(work)
@@ -71,7 +76,7 @@ class Loop:
         if self.forked:
             work.close()
             raise RuntimeError("this client belongs to the process that has forked this one: make a client here")
-        if threading.current_thread() is self._thread:
+        if self.here:
             work.close()
             raise RuntimeError("a callback in the event loop must not wait for its client: do it in another thread")
         with self._lock:
@@ -98,7 +103,7 @@ class Loop:
         """Run one last coroutine, and end the loop and its thread. Closing again is no error."""
         if self.forked:
             return  # the connection belongs to the other process
-        if threading.current_thread() is self._thread:
+        if self.here:
             raise RuntimeError("a callback in the event loop must not close its client: do it in another thread")
         with self._lock:
             closer, self._closer = self._closer, self._closer or threading.get_ident()

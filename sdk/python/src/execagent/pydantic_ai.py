@@ -3,7 +3,7 @@
     from pydantic_ai import Agent
     from execagent.pydantic_ai import ExecagentWorkspace
 
-    agent = Agent(model, capabilities=[ExecagentWorkspace("wss://host:7000", token_file="token", cwd="/work")])
+    agent = Agent(model, capabilities=[ExecagentWorkspace("wss://host:7000", token_file="token", cwd="/var/project")])
 
 Needs the extra ``pydantic-ai``.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import gc
 import io
@@ -45,6 +46,14 @@ def test_from_every_loop_and_thread(server: Server, folder: str) -> None:
         made.wait(identity)
 
 
+def test_threads_share_their_first_call(server: Server, folder: str) -> None:
+    made = shared(server, folder)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        names = set(threads.map(lambda _: made.wait(_session_of), range(16)))
+    assert names == {made.ref.session}
+    asyncio.run(made.end())
+
+
 async def test_ends_with_its_last_holder(server: Server, folder: str) -> None:
     """Some harnesses close nothing: the connection and the thread end when nobody holds the adapter."""
     made, others = shared(server, folder, session="held"), set(threading.enumerate())
@@ -85,6 +94,7 @@ async def test_commands(server: Server, folder: str) -> None:
     shell = functools.partial(made.call)
     done = await shell(lambda w: w.shell('cat; echo "$A$B" >&2; pwd; exit 3', input=b"in\n", env={"B": "2"}))
     assert (done.exit_code, done.stdout, done.stderr) == (3, f"in\n{folder}\n".encode(), b"12\n")
+    assert (await shell(lambda w: w.shell('echo "$A$B"'))).stdout == b"11\n"
     for timeout in PATIENCE:
         late = await shell(lambda w, timeout=timeout: w.shell("echo begun; sleep 1000", timeout=timeout))  # type: ignore[misc]
         if late.stdout:
@@ -226,3 +236,21 @@ def test_references() -> None:
 def test_wrong_options(url: str | None, options: Options, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Shared(url, "test", options)
+
+
+async def test_options_are_serialized_without_secrets(server: Server, folder: str) -> None:
+    copied = pickle.loads(pickle.dumps(shared(server, folder)))
+    assert (await copied.call(lambda w: w.run(["pwd"]))).stdout == f"{folder}\n".encode()
+    await copied.finish()
+    secrets: list[Options] = [
+        {"token": "s"},
+        {"env": {"KEY": "s"}},
+        {"env_policy": execagent.EnvPolicy(set={"A": "s"})},
+    ]
+    for options in secrets:
+        with pytest.raises(TypeError, match="may hold a secret"):
+            pickle.dumps(Shared("wss://host:7000", "test", options))
+    with pytest.raises(TypeError, match="may hold a secret"):
+        pickle.dumps(Shared(None, "test", {"connect": execagent.connect}))
+    with pytest.raises(TypeError, match="may hold a secret"):
+        pickle.dumps(Shared("wss://host:7000/?key=s", "test", {}))
