@@ -194,7 +194,7 @@ func (e *execution) run() (code int, err error) {
 	}
 	params, err := e.params()
 	if err == nil {
-		params.ExecApproval, err = e.rulesOfRequest()
+		params.ExecApproval, err = e.flags.ofRequest(e.flags.Elsewhere())
 	}
 	if err == nil {
 		err = e.confine(ctx, &params)
