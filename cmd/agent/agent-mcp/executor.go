@@ -305,6 +305,9 @@ func (e *executor) start(ctx context.Context, a *agent, p *process, params proto
 	e.mu.Unlock()
 
 	params.ProcessID = p.id
+	// A client kills a command whose start was cancelled. A call that is cancelled must kill nothing.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errLate)
+	defer cancel()
 	handle, err := a.client.Start(ctx, params)
 	if err != nil {
 		e.mu.Lock()

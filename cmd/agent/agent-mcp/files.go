@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -345,7 +346,7 @@ func nearly(content []byte, old string) string {
 
 // diffOf returns the one part of two texts that differs, in the form of a diff.
 func diffOf(name string, before, after []byte) string {
-	a, b := strings.SplitAfter(text(before), "\n"), strings.SplitAfter(text(after), "\n")
+	a, b := slices.Collect(strings.Lines(text(before))), slices.Collect(strings.Lines(text(after)))
 	start := 0
 	for start < len(a) && start < len(b) && a[start] == b[start] {
 		start++
@@ -359,9 +360,7 @@ func diffOf(name string, before, after []byte) string {
 	fmt.Fprintf(&d, "--- %s\n+++ %s\n@@ -%d,%d +%d,%d @@\n", name, name, from+1, len(a)-end+to-from, from+1, len(b)-end+to-from)
 	put := func(mark string, lines []string) {
 		for _, line := range lines {
-			if line != "" {
-				d.WriteString(mark + strings.TrimSuffix(line, "\n") + "\n")
-			}
+			d.WriteString(mark + strings.TrimSuffix(line, "\n") + "\n")
 		}
 	}
 	put(" ", a[from:start])

@@ -139,7 +139,7 @@ func (d *desk) decide(ctx context.Context, process, text, key string) (v verdict
 	d.changeLocked()
 	d.mu.Unlock()
 	if !v.yes() {
-		d.note(process, "refused: "+text+": "+v.why)
+		d.note(process, "refused: "+strings.Join(strings.Fields(text), " ")+": "+v.why)
 	}
 	return v
 }
