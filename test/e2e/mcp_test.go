@@ -55,6 +55,9 @@ func TestMCP(t *testing.T) {
 				if strings.Contains(prose, "tier merge") {
 					rig.Tier(t, rig.Merge)
 				}
+				if strings.Contains(prose, "needs curl") {
+					need(t, skip, "curl")
+				}
 				(&mcpStage{T: t, version: version, dir: t.TempDir(), clients: map[string]*mcpClient{}}).play(script)
 			})
 		}

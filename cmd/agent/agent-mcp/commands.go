@@ -288,6 +288,9 @@ func (c *call) report(ctx context.Context, p *process, from place, wait int64, m
 		out.Question = short(q.text, maxNote)
 	}
 	out.Notes = append(c.notes, p.takeNotes()...)
+	if state, _ := c.agent.client.State(); state == client.Recovering && !now.exited {
+		out.Notes = append(out.Notes, "the connection to the agent is lost, and is being made again: this is what was known before")
+	}
 	if from.lost {
 		out.Notes = append(out.Notes, "older output is not kept any more")
 	}

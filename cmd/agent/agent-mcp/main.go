@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,6 +22,9 @@ import (
 	"github.com/execagent/execagent/internal/secretenv"
 	"github.com/execagent/execagent/procs"
 )
+
+// exitTimedOut is the exit code after --timeout, as of all commands of agent.
+const exitTimedOut = 124
 
 func main() { os.Exit(run()) }
 
@@ -45,6 +49,11 @@ func run() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if limit := config.Target.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %v", limit))
+		defer cancel()
+	}
 	s, err := newServer(config, sys)
 	if err != nil {
 		return sys.Fail(err)
@@ -55,8 +64,12 @@ func run() int {
 	} else {
 		err = s.serveHTTP(ctx)
 	}
-	if ctx.Err() != nil {
-		err = nil // a signal is an orderly end
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		sys.Tell(context.Cause(ctx))
+		return exitTimedOut
+	case ctx.Err() != nil:
+		return program.ExitOK // a signal is an orderly end
 	}
 	return sys.Exit(err)
 }

@@ -28,6 +28,7 @@ const (
 
 // serveStdio serves the client that has started this program, until it closes standard input.
 func (s *server) serveStdio(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.cancel)() // the library waits for calls that run
 	in := &input{File: s.sys.Stdin, ended: s.cancel}
 	err := s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: output{s.sys.Stdout}, MaxLineLength: maxMessage})
 	if errors.Is(err, io.EOF) || in.gone() {
@@ -87,15 +88,24 @@ func (s *server) serveHTTP(ctx context.Context) error {
 	if !address.IP.IsLoopback() {
 		program.Complain(s.sys.Stderr, "clients send their token and all their traffic unencrypted: listen on a loopback address, behind a proxy that speaks TLS")
 	}
-	// The name of the host is checked by the token: a page that a browser was led here with has none.
 	tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.mcp }, &mcp.StreamableHTTPOptions{
 		Stateless: true, MaxRequestBodyBytes: maxMessage, PropagateRequestCancellation: true, Logger: s.config.Target.Logger(s.sys),
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
-		if origin := r.Header.Get("Origin"); origin != "" && !slices.Contains(s.config.Origins, origin) {
-			http.Error(w, "web pages of this origin may not use this server (--origin)", http.StatusForbidden)
-			return
+		if origin := r.Header.Get("Origin"); origin != "" {
+			if !slices.Contains(s.config.Origins, origin) {
+				http.Error(w, "web pages of this origin may not use this server (--origin)", http.StatusForbidden)
+				return
+			}
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+			w.Header().Set("Vary", "Origin")
+			if r.Method == http.MethodOptions { // a browser asks before it sends the token
+				w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
+				w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id")
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
 		}
 		if err := auth.Authorize(r.Header); err != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")

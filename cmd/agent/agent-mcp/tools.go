@@ -17,6 +17,7 @@ import (
 
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/mcpconfig"
+	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/protocol"
@@ -147,6 +148,8 @@ func plain(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, client.ErrTaken):
 		return errors.New("another client has taken the session of this server; commands run on, and the next call takes the session back (give each agent mcp a --session of its own)")
+	case isLost && lost.Resume != nil && sessions.Unknown(lost.Resume):
+		return errors.New("the agent was restarted or has given up the session, so its commands are gone: start them again")
 	case isLost && lost.Sent:
 		return errors.New("the connection to the agent was lost in the middle of the call, so it may have been carried out: look at processes or at the file before you try again")
 	case isLost:
