@@ -84,8 +84,6 @@ func (f *mcpFlags) Check() error {
 		return fmt.Errorf("--retain %v is negative", *f.Retain)
 	case slices.Contains(f.Root, ""):
 		return errors.New("--root is empty")
-	case f.Listen == mcpconfig.Stdio && f.authFlags != (authFlags{}):
-		return errors.New("--ws-auth needs --listen http://IP:PORT")
 	case f.Listen == mcpconfig.Stdio && len(f.Origin) > 0:
 		return errors.New("--origin needs --listen http://IP:PORT")
 	}

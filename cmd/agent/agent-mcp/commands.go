@@ -115,11 +115,11 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if args.Timeout != nil {
 		params.TimeoutMs = new(uint64(c.within("timeout_ms", args.Timeout, 0, 1, mostTimeout)))
 	}
-	if err := c.executor.start(ctx, c.agent, p, params); err != nil {
+	if err := c.executor.start(c.ctx, c.agent, p, params); err != nil {
 		return nil, c.notStarted(err, dir, argv[0])
 	}
 	if args.Stdin != nil {
-		p.feed(*args.Stdin)
+		c.executor.run(c.agent, func() { p.feed(*args.Stdin) })
 	}
 	return c.report(ctx, p, place{}, yield, int(most), false)
 }
@@ -141,19 +141,16 @@ func (c *call) notStarted(err error, dir, name string) error {
 	return errors.New(refused.Err.Message)
 }
 
-// feed writes the input of a command and ends it, while the command runs.
+// feed writes the input of a command and ends it. It ends with the process or the client.
 func (p *process) feed(input string) {
-	go func() { // ends with the process or the client
-		ctx := context.Background()
-		if input != "" && p.handle.Write(ctx, []byte(input)) != nil {
-			return // the command has ended, or has closed its input
-		}
-		if err := p.handle.CloseStdin(ctx); err != nil {
-			if _, missing := errors.AsType[*client.UnsupportedError](err); missing {
-				p.note("the agent cannot end the input of a command, so the command may wait for more")
-			}
-		}
-	}()
+	ctx := context.Background()
+	if input != "" && p.handle.Write(ctx, []byte(input)) != nil {
+		return // the command has ended, or has closed its input
+	}
+	err := p.handle.CloseStdin(ctx)
+	if _, missing := errors.AsType[*client.UnsupportedError](err); missing {
+		p.note("the agent cannot end the input of a command, so the command may wait for more")
+	}
 }
 
 // readOutput is the tool read_output.
@@ -284,7 +281,7 @@ func (c *call) report(ctx context.Context, p *process, from place, wait int64, m
 	if p.savedTo != "" {
 		c.addSaved(ctx, p, out, most)
 	}
-	if q, _ := c.executor.desk.about(p.id); q != nil {
+	if q, _, _ := c.executor.desk.about(p.id); q != nil {
 		out.Question = short(q.text, maxNote)
 	}
 	out.Notes = append(c.notes, p.takeNotes()...)
@@ -419,7 +416,7 @@ func listProcesses(_ context.Context, c *call) (*mcp.CallToolResult, error) {
 			l.State, l.ExitCode = "ended", &now.code
 			state = fmt.Sprintf("ended with exit code %d", now.code)
 		}
-		if q, _ := c.executor.desk.about(p.id); q != nil {
+		if q, _, _ := c.executor.desk.about(p.id); q != nil {
 			l.State, state = "waiting", "waits for an answer of the user"
 		}
 		data.Processes = append(data.Processes, l)

@@ -40,7 +40,6 @@ type executor struct {
 	before  bool       // the session was opened by this program
 	now     *agent
 	last    int // the number of the last process
-	closed  bool
 }
 
 // agent is an executor that was reached, with one client.
@@ -55,7 +54,8 @@ type agent struct {
 	files   *client.FS
 
 	processes map[string]*process // guarded by executor.mu
-	following sync.WaitGroup
+	over      bool                // nothing is run any more; guarded by executor.mu
+	running   sync.WaitGroup
 }
 
 func newExecutor(config *mcpconfig.Config, sys program.System) *executor {
@@ -79,15 +79,12 @@ func (e *executor) reach(ctx context.Context) (*agent, error) {
 		return nil, context.Cause(ctx)
 	}
 	e.mu.Lock()
-	old, closed := e.now, e.closed
+	old := e.now
 	e.mu.Unlock()
-	if closed {
-		return nil, errClosed
-	}
 	if old != nil {
 		select {
 		case <-old.client.Done():
-			old.close()
+			e.drop(old)
 		default:
 			return old, nil
 		}
@@ -97,12 +94,8 @@ func (e *executor) reach(ctx context.Context) (*agent, error) {
 		return nil, err
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		a.close()
-		return nil, errClosed
-	}
 	e.now = a
+	e.mu.Unlock()
 	return a, nil
 }
 
@@ -117,7 +110,7 @@ func (e *executor) connect(ctx context.Context) (*agent, error) {
 		err = e.find(ctx, a)
 	}
 	if err != nil {
-		a.close()
+		e.drop(a)
 		return nil, err
 	}
 	return a, nil
@@ -264,10 +257,19 @@ func (e *executor) follow(a *agent, p *process) {
 	e.mu.Lock()
 	a.processes[p.id] = p
 	e.mu.Unlock()
-	a.following.Go(func() {
+	e.run(a, func() {
 		p.follow()
 		e.forget(a)
 	})
+}
+
+// run runs f in a goroutine that ends with the client of the agent.
+func (e *executor) run(a *agent, f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !a.over {
+		a.running.Go(f)
+	}
 }
 
 // forget drops the processes that ended first, if there are too many.
@@ -286,7 +288,8 @@ func (e *executor) forget(a *agent) {
 	}
 }
 
-// start starts a command. The process is known before, because the agent may ask about it at once.
+// start starts a command. The process is known before, because the agent may ask about it at once. ctx is that of the
+// server: a client kills a command whose start was cancelled, and a call that is cancelled kills nothing.
 func (e *executor) start(ctx context.Context, a *agent, p *process, params protocol.StartParams) (err error) {
 	e.mu.Lock()
 	running := 0
@@ -305,8 +308,7 @@ func (e *executor) start(ctx context.Context, a *agent, p *process, params proto
 	e.mu.Unlock()
 
 	params.ProcessID = p.id
-	// A client kills a command whose start was cancelled. A call that is cancelled must kill nothing.
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errLate)
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, errLate)
 	defer cancel()
 	handle, err := a.client.Start(ctx, params)
 	if err != nil {
@@ -358,12 +360,11 @@ func (e *executor) all(a *agent) []*process {
 	return all
 }
 
-// close ends the client. A session that nobody has named ends with it, unless something runs there.
+// close ends the client. No call runs any more. A session that nobody has named ends with it, unless something runs there.
 func (e *executor) close(ctx context.Context) {
 	e.desk.close()
 	e.mu.Lock()
 	a, name := e.now, e.session
-	e.closed = true
 	e.mu.Unlock()
 	if a == nil {
 		return
@@ -375,13 +376,16 @@ func (e *executor) close(ctx context.Context) {
 			_ = a.client.EndSession(ctx, a.client.SessionID()) // else the agent ends it later
 		}
 	}
-	a.close()
+	e.drop(a)
 }
 
-// close ends the client, and waits for all that uses it.
-func (a *agent) close() {
-	_ = a.client.Close() // the session lives on
-	a.following.Wait()
+// drop ends the client of an agent, and waits for all that uses it. The session lives on.
+func (e *executor) drop(a *agent) {
+	e.mu.Lock()
+	a.over = true
+	e.mu.Unlock()
+	_ = a.client.Close()
+	a.running.Wait()
 }
 
 // below returns the absolute path of name, which may be relative to dir.

@@ -40,8 +40,9 @@ type question struct {
 	id      string
 	process string
 	text    string
-	answer  chan verdict // has room for one
-	asking  bool         // the user is being asked
+	answer  chan verdict  // has room for one
+	over    chan struct{} // closed when no answer is needed any more
+	asking  bool          // the user is being asked; guarded by the desk
 }
 
 // desk has the questions of the agent. A call that is about their process asks the user.
@@ -53,22 +54,19 @@ type desk struct {
 	open       map[string]*question
 	remembered map[string]bool
 	changed    chan struct{}
-	closed     chan struct{}
-	over       bool
+
+	closed chan struct{}
+	asking sync.WaitGroup
 }
 
 func newDesk(ask bool, note func(process, line string)) *desk {
 	return &desk{ask: ask, note: note, open: map[string]*question{}, remembered: map[string]bool{}, changed: make(chan struct{}), closed: make(chan struct{})}
 }
 
-// close answers all questions with no.
+// close answers all questions with no. No call runs any more.
 func (d *desk) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.over {
-		d.over = true
-		close(d.closed)
-	}
+	close(d.closed)
+	d.asking.Wait()
 }
 
 // command answers a question about a command.
@@ -105,7 +103,7 @@ func (d *desk) host(ctx context.Context, process string, r protocol.PolicyReques
 func (d *desk) decide(ctx context.Context, process, text, key string) (v verdict) {
 	d.mu.Lock()
 	known := key != "" && d.remembered[key]
-	q := &question{id: rand.Text(), process: process, text: text, answer: make(chan verdict, 1)}
+	q := &question{id: rand.Text(), process: process, text: text, answer: make(chan verdict, 1), over: make(chan struct{})}
 	switch {
 	case known:
 		v = verdict{word: session}
@@ -118,6 +116,7 @@ func (d *desk) decide(ctx context.Context, process, text, key string) (v verdict
 		d.changeLocked()
 	}
 	d.mu.Unlock()
+	defer close(q.over)
 	if v == (verdict{}) {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
@@ -149,18 +148,17 @@ func (d *desk) changeLocked() {
 	d.changed = make(chan struct{})
 }
 
-// about returns an open question about a process, nil if there is none, and a channel that is closed when questions
-// have changed.
-func (d *desk) about(process string) (*question, <-chan struct{}) {
+// about returns an open question about a process, nil if there is none, and whether the user is being asked already.
+// The channel is closed when questions have changed.
+func (d *desk) about(process string) (q *question, asking bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var found *question
-	for _, q := range d.open {
-		if q.process == process && (found == nil || found.asking) {
-			found = q
+	for _, other := range d.open {
+		if other.process == process && (q == nil || q.asking) {
+			q = other
 		}
 	}
-	return found, d.changed
+	return q, q != nil && q.asking, d.changed
 }
 
 // begin reports whether the caller is the one who asks the user.
@@ -252,7 +250,14 @@ func (d *desk) askNow(ctx context.Context, s *mcp.ServerSession, q *question) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	go func() { // ends with the question, or with the session
+	d.asking.Go(func() {
+		select {
+		case <-q.over:
+		case <-ctx.Done():
+		}
+		cancel() // the client can take the question away
+	})
+	d.asking.Go(func() {
 		defer cancel()
 		result, err := s.Elicit(ctx, q.form())
 		if err != nil {
@@ -260,5 +265,5 @@ func (d *desk) askNow(ctx context.Context, s *mcp.ServerSession, q *question) {
 			return
 		}
 		d.settle(q, verdictOf(result))
-	}()
+	})
 }

@@ -88,6 +88,9 @@ func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
 // close ends all calls, and the client of the agent.
 func (s *server) close() {
 	s.cancel()
+	for range maxCalls {
+		s.slots <- struct{}{} // no call runs any more
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	s.executor.close(ctx)
@@ -255,8 +258,8 @@ func (c *call) await(ctx context.Context, p *process, until time.Time) (q *quest
 	}
 	desk := c.executor.desk
 	for {
-		q, changed := desk.about(p.id)
-		if q != nil && !q.asking {
+		q, asking, changed := desk.about(p.id)
+		if q != nil && !asking {
 			switch wayOf(c.request.Session) {
 			case noWay:
 				desk.settle(q, verdict{deny, "this MCP client cannot ask its user"})
