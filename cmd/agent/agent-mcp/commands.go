@@ -356,9 +356,7 @@ func (o *outcome) words() string {
 	if o.Question != "" {
 		fmt.Fprintf(&b, "[it waits for the user's answer: %s]\n", o.Question)
 	}
-	for _, note := range o.Notes {
-		fmt.Fprintf(&b, "[%s]\n", note)
-	}
+	addNotes(&b, o.Notes)
 	return b.String()
 }
 

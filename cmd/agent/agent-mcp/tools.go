@@ -332,6 +332,13 @@ func answer(text string, data any) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}, StructuredContent: data}
 }
 
+// addNotes adds notes to a text for the model.
+func addNotes(b *strings.Builder, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintf(b, "[%s]\n", note)
+	}
+}
+
 // short cuts a text to most bytes.
 func short(text string, most int) string {
 	if len(text) <= most {
