@@ -61,11 +61,12 @@ BIN ?= bin
 PRODUCT = $(GO) build -ldflags '-s -w'
 
 .PHONY: build
-build: build-agent build-registry ## build bin/agent and bin/registry, static and stripped
+build: build-agent build-registry ## build bin/agent with bin/agent-mcp, and bin/registry, static and stripped
 
 .PHONY: build-agent build-registry
 build-agent:
 	$(PRODUCT) -o $(BIN)/agent ./cmd/agent
+	$(PRODUCT) -o $(BIN)/agent-mcp ./cmd/agent/agent-mcp
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
@@ -311,6 +312,7 @@ images: build $(ARCHITECTURES:%=build-%) ## build both images for amd64 and arm6
 .PHONY: $(ARCHITECTURES:%=build-%)
 $(ARCHITECTURES:%=build-%): build-%:
 	GOARCH=$* $(PRODUCT) -o bin/$*/agent ./cmd/agent
+	GOARCH=$* $(PRODUCT) -o bin/$*/agent-mcp ./cmd/agent/agent-mcp
 	GOARCH=$* $(PRODUCT) -o bin/$*/registry ./cmd/registry
 
 # Without go vet, which would look at all of Kubernetes' packages too.
