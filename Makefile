@@ -140,11 +140,12 @@ sdk-python: build $(VENV)/ready
 sdk-typescript: build $(MODULES)
 	cd sdk/typescript && $(SDKTEST) npm test
 
-.PHONY: adapters adapters-python adapters-typescript
-adapters: adapters-python adapters-typescript ## test the adapters to harnesses, each driven by its harness with a scripted model (pip, npm; also fetches a Node 22)
-adapters-python: build $(HARNESSED)/ready
+.PHONY: adapters adapters-types adapters-python adapters-typescript
+adapters: adapters-types adapters-python adapters-typescript ## test the adapters to harnesses, each driven by its harness with a scripted model (pip, npm; also fetches a Node 22)
+adapters-types: $(HARNESSED)/ready
 	cd sdk/python && $(HARNESSED)/bin/ruff check -q && $(HARNESSED)/bin/ruff format -q --check
 	cd sdk/python && $(HARNESSED)/bin/mypy src/execagent/[!_]*.py tests/adapters/*.py
+adapters-python: build $(HARNESSED)/ready
 	cd sdk/python && $(SDKTEST) $(HARNESSED)/bin/python -m pytest -q -W default tests/adapters
 adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
