@@ -61,11 +61,12 @@ BIN ?= bin
 PRODUCT = $(GO) build -ldflags '-s -w'
 
 .PHONY: build
-build: build-agent build-registry ## build bin/agent and bin/registry, static and stripped
+build: build-agent build-registry ## build bin/agent with bin/agent-mcp, and bin/registry, static and stripped
 
 .PHONY: build-agent build-registry
 build-agent:
 	$(PRODUCT) -o $(BIN)/agent ./cmd/agent
+	$(PRODUCT) -o $(BIN)/agent-mcp ./cmd/agent/agent-mcp
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
@@ -107,34 +108,47 @@ RUNS ?= 10
 calm: ## look for tests that depend on the machine: make test RUNS (10) times in each of five ways (tools/calm.sh)
 	status=0; for kind in plain busy one race odd; do sh tools/calm.sh $$kind $(RUNS) || status=1; done; exit $$status
 
-.PHONY: sdk
-sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on our programs (needs Python 3.11, Node 20.19, pip and npm)
-
-# The tests of the clients start these programs.
+# The tests of the clients, and of the adapters, start these programs.
 SDKTEST = EXECAGENT_AGENT=$(abspath $(BIN))/agent EXECAGENT_REGISTRY=$(abspath $(BIN))/registry
 
-# What the tests of the clients need is fetched once: VENV/ready and npm's list of what it has installed are
-# newer than what asks for it.
-VENV    = $(abspath $(BIN))/venv
-MODULES = sdk/typescript/node_modules/.package-lock.json
+# What these tests need is fetched once: ready, and npm's list of what it has installed, are newer than what
+# asks for it. Harnesses are needed by the adapters alone, so they have a venv and a folder of their own.
+VENV      = $(abspath $(BIN))/venv
+HARNESSED = $(abspath $(BIN))/venv-adapters
+MODULES   = sdk/typescript/node_modules/.package-lock.json
+HARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
 
 .PHONY: fetch
-fetch: $(VENV)/ready $(MODULES) ## fetch what the tests of the clients need (pip, npm)
-$(VENV)/ready: sdk/python/pyproject.toml
-	python3 -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --upgrade pip
-	cd sdk/python && $(VENV)/bin/pip install -q -e . --group dev
+fetch: $(VENV)/ready $(MODULES) $(HARNESSED)/ready $(HARNESSES) ## fetch what the tests of the clients and of the adapters need (pip, npm)
+
+$(VENV)/ready: NEEDS = -e . --group dev
+$(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,adk,inspect-ai]' --group adapters
+%/ready: sdk/python/pyproject.toml
+	python3 -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --upgrade pip
+	cd sdk/python && $(@D)/bin/pip install -q $(NEEDS)
 	touch $@
-$(MODULES): sdk/typescript/package-lock.json
-	cd sdk/typescript && npm ci --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund
 	touch $@
 
-.PHONY: sdk-python sdk-typescript
+.PHONY: sdk sdk-python sdk-typescript
+sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on our programs (needs Python 3.11, Node 20.19, pip and npm)
 sdk-python: build $(VENV)/ready
 	cd sdk/python && $(VENV)/bin/ruff check -q && $(VENV)/bin/ruff format -q --check && $(VENV)/bin/mypy
 	cd sdk/python && $(SDKTEST) $(VENV)/bin/python -m pytest -q
 sdk-typescript: build $(MODULES)
 	cd sdk/typescript && $(SDKTEST) npm test
+
+.PHONY: adapters adapters-types adapters-python adapters-typescript
+adapters: adapters-types adapters-python adapters-typescript ## test the adapters to harnesses, each driven by its harness with a scripted model (pip, npm; also fetches a Node 22)
+adapters-types: $(HARNESSED)/ready
+	cd sdk/python && $(HARNESSED)/bin/ruff check -q && $(HARNESSED)/bin/ruff format -q --check
+	cd sdk/python && $(HARNESSED)/bin/mypy src/execagent/[!_]*.py tests/adapters/*.py
+adapters-python: build $(HARNESSED)/ready
+	cd sdk/python && $(SDKTEST) $(HARNESSED)/bin/python -m pytest -q -W default tests/adapters
+adapters-typescript: build $(MODULES) $(HARNESSES)
+	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
@@ -282,6 +296,7 @@ images: build $(ARCHITECTURES:%=build-%) ## build both images for amd64 and arm6
 .PHONY: $(ARCHITECTURES:%=build-%)
 $(ARCHITECTURES:%=build-%): build-%:
 	GOARCH=$* $(PRODUCT) -o bin/$*/agent ./cmd/agent
+	GOARCH=$* $(PRODUCT) -o bin/$*/agent-mcp ./cmd/agent/agent-mcp
 	GOARCH=$* $(PRODUCT) -o bin/$*/registry ./cmd/registry
 
 # Without go vet, which would look at all of Kubernetes' packages too.

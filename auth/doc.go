@@ -9,11 +9,12 @@
 //	ChatGPT token, stdin  [ReadChatGPTToken]      as the sign-in, https only, never refreshed
 //	rotating, stdin       [ReadCredentials]       Authorization: Bearer, with the newest token
 //	agent identity        [NewAgentIdentity]      Authorization: AgentAssertion, account headers
+//	workload identity     [NewWorkloadIdentity]   Authorization: Bearer, account headers; renewed
 //
 // The account headers are ChatGPT-Account-ID and X-OpenAI-Fedramp.
 //
 // The package reads no environment variable. It logs only to the Logger of a
-// [SignInConfig] or [KeyFileConfig]. Values that hold a secret print as "[redacted]" with
+// [SignInConfig], [KeyFileConfig] or [WorkloadConfig]. Values that hold a secret print as "[redacted]" with
 // every verb, and no error quotes a secret. All input from outside is bounded.
 //
 // A registry checks assertions with [ParseAssertion].

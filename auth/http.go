@@ -77,10 +77,18 @@ func NewTransport(roots *x509.CertPool, proxy func(*http.Request) (*url.URL, err
 	}
 }
 
-// call sends one request, with a JSON body unless it is nil, and returns the answer
-// whatever its status. Errors wrap [ErrTemporary] unless another try cannot help;
-// they name neither path nor query.
+// call sends one request, with a JSON body unless it is nil, and returns the answer as send does.
 func (i *issuer) call(ctx context.Context, method, target string, body []byte, timeout time.Duration) (int, []byte, error) {
+	header := http.Header{"Accept": {"*/*"}, "Originator": {originator}, "User-Agent": {i.userAgent}}
+	if body != nil {
+		header.Set("Content-Type", "application/json")
+	}
+	return i.send(ctx, method, target, header, body, timeout)
+}
+
+// send sends one request, and returns the answer whatever its status. Errors wrap
+// [ErrTemporary] unless another try cannot help; they name neither path nor query.
+func (i *issuer) send(ctx context.Context, method, target string, header http.Header, body []byte, timeout time.Duration) (int, []byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no full answer within %v", timeout))
 	defer cancel()
 	defer i.transport.CloseIdleConnections()
@@ -88,12 +96,7 @@ func (i *issuer) call(ctx context.Context, method, target string, body []byte, t
 	if err != nil {
 		return 0, nil, errors.New("the address of the service is not a URL") // the cause quotes it
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	req.Header.Set("Accept", "*/*")
-	req.Header.Set("Originator", originator)
-	req.Header.Set("User-Agent", i.userAgent)
+	req.Header = header
 	resp, err := i.transport.RoundTrip(req)
 	if err != nil {
 		return 0, nil, temporary(ctx, err)

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/execagent/execagent/internal/strictjson"
@@ -25,13 +24,6 @@ const (
 
 	refreshBefore = 5 * time.Minute    // of the access token's expiry
 	refreshAfter  = 8 * 24 * time.Hour // if the access token does not say its expiry
-	// refreshPause is how long no refresh is tried after a failure, unless the
-	// registry answers 401. Without the pause, every request would wait for another
-	// try.
-	refreshPause = 30 * time.Second
-	// refreshFresh is how long a refresh counts as the answer to a 401, because
-	// the request that got the 401 may be older than the refresh.
-	refreshFresh = 10 * time.Second
 )
 
 const (
@@ -85,8 +77,7 @@ func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 	}
 	logger := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &signIn{
-		path: path, refreshURL: refreshURL, issuer: newIssuer(cfg.HTTP), logger: logger,
-		turn: make(chan struct{}, 1), tokens: f.signIn,
+		path: path, refreshURL: refreshURL, issuer: newIssuer(cfg.HTTP), logger: logger, renewal: newRenewal(f.signIn),
 	}, nil
 }
 
@@ -94,19 +85,12 @@ func OpenSignIn(home string, cfg SignInConfig) (TokenSource, error) {
 // refresh as well.
 type signIn struct {
 	redacted
+	renewal[tokens]
 
 	path       string
 	refreshURL *url.URL
 	issuer     *issuer
 	logger     *slog.Logger
-	// turn has room for one: the caller that refreshes. Others wait, at most until
-	// their context ends.
-	turn chan struct{}
-
-	mu      sync.Mutex
-	tokens  *tokens
-	renewed time.Time // when tokens were last replaced
-	failed  time.Time // when replacing them last failed
 }
 
 // Authorize refreshes the tokens first when they are due. If that fails, it uses
@@ -114,7 +98,7 @@ type signIn struct {
 func (s *signIn) Authorize(ctx context.Context, header http.Header) error {
 	t := s.current()
 	if reason := t.due(time.Now()); reason != "" && !s.paused() {
-		fresh, err := s.renew(ctx, t, reason)
+		fresh, err := s.replace(ctx, t, reason)
 		switch {
 		case err == nil:
 			t = fresh
@@ -135,28 +119,10 @@ func (s *signIn) Unauthorized(ctx context.Context) (bool, error) {
 	if s.fresh() {
 		return true, nil
 	}
-	if _, err := s.renew(ctx, t, reasonForced); err != nil {
+	if _, err := s.replace(ctx, t, reasonForced); err != nil {
 		return false, fmt.Errorf("refreshing the sign-in: %w", err)
 	}
 	return true, nil
-}
-
-func (s *signIn) current() *tokens {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tokens
-}
-
-func (s *signIn) paused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.failed.IsZero() && time.Since(s.failed) < refreshPause
-}
-
-func (s *signIn) fresh() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.renewed.IsZero() && time.Since(s.renewed) < refreshFresh
 }
 
 // due returns the reason why tokens should be refreshed, or "".
@@ -172,42 +138,21 @@ func (t *tokens) due(now time.Time) string {
 	return ""
 }
 
-// renew replaces old, which the caller found due or refused. A refresh token
-// works only once, so renew first checks whether another caller has already
-// replaced old, or another program has done so in the file.
-func (s *signIn) renew(ctx context.Context, old *tokens, reason string) (*tokens, error) {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	defer func() { <-s.turn }()
-	if t := s.current(); t != old {
-		return t, nil
-	}
-	if reason != reasonForced && s.paused() {
-		return nil, fmt.Errorf("%w: the last try was moments ago", ErrTemporary)
-	}
-	file, err := readAuthFile(s.path)
-	if err == nil && (file == nil || file.signIn == nil || file.signIn.accountID != old.accountID) {
-		err = errors.New("auth.json has changed to another sign-in")
-	}
-	var t *tokens
-	switch {
-	case err != nil:
-	case file.signIn.access != old.access && file.signIn.due(time.Now()) == "":
-		t = file.signIn
-	default:
-		t, err = s.refresh(ctx, file, reason)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.failed = time.Now()
-		return nil, err
-	}
-	s.tokens, s.renewed, s.failed = t, time.Now(), time.Time{}
-	return t, nil
+// replace renews old, which the caller found due or refused. A refresh token works only once, so
+// replace first checks whether another program has already renewed it in the file.
+func (s *signIn) replace(ctx context.Context, old *tokens, reason string) (*tokens, error) {
+	return s.renew(ctx, old, reason == reasonForced, func() (*tokens, error) {
+		file, err := readAuthFile(s.path)
+		switch {
+		case err != nil:
+			return nil, err
+		case file == nil || file.signIn == nil || file.signIn.accountID != old.accountID:
+			return nil, errors.New("auth.json has changed to another sign-in")
+		case file.signIn.access != old.access && file.signIn.due(time.Now()) == "":
+			return file.signIn, nil
+		}
+		return s.refresh(ctx, file, reason)
+	})
 }
 
 // refresh gets new tokens for those of file and writes them back.

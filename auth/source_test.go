@@ -89,7 +89,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		"APIKey":         APIKey(secret),
 		"Bearer":         Bearer(secret),
 		"ChatGPT token":  &bearer{token: new(secret), httpsOnly: true},
-		"signIn":         &signIn{tokens: &tokens{access: secret, refresh: secret, id: secret}},
+		"signIn":         &signIn{renewal: newRenewal(&tokens{access: secret, refresh: secret, id: secret})},
 		"tokens":         &tokens{access: secret, refresh: secret, id: secret},
 		"authFile":       &authFile{apiKey: secret, all: strictjson.Map{secret: nil}},
 		"SignInConfig":   SignInConfig{APIKey: secret},
@@ -100,8 +100,10 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		"frame":          &frame{token: secret},
 		"in a struct":    struct{ S TokenSource }{Bearer(secret)},
 		"deep":           []any{map[string]TokenSource{"a": Bearer(secret)}, struct{ s TokenSource }{Bearer(secret)}, struct{ s TokenSource }{c}},
+		"workload":       &workload{renewal: newRenewal(&access{token: secret})},
+		"deep workload":  struct{ s TokenSource }{&workload{renewal: newRenewal(&access{token: secret})}},
 		"deep key":       struct{ s TokenSource }{&identity{key: &key}},
-		"deep sign-in":   struct{ s TokenSource }{&signIn{tokens: &tokens{access: secret}}},
+		"deep sign-in":   struct{ s TokenSource }{&signIn{renewal: newRenewal(&tokens{access: secret})}},
 	}
 	for name, v := range values {
 		var printed strings.Builder

@@ -107,7 +107,7 @@ func TestDenied(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"OPENAI_API_KEY": true, "openai_api_key": true, "Aws_Access_Key_Id": true,
-		"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": true, "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": true,
+		"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE": true, "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": true, "OPENAI_IDENTITY_TOKEN_FILE": true,
 		"PATH": false, "": false, "OPENAI_API_KEY2": false, "AZURE_CLIENT_ID": false,
 	} {
 		rig.Is(t, Denied(name), want, "Denied(%q)", name)

@@ -141,6 +141,12 @@ func (a *Authenticator) check(header http.Header, now time.Time) (subject string
 	return "", expires, nil
 }
 
+// Authorize returns an error unless a header of an HTTP request has a valid token.
+func (a *Authenticator) Authorize(header http.Header) error {
+	_, _, err := a.check(header, time.Now())
+	return err
+}
+
 // bearer returns the token in the value of an Authorization header.
 func bearer(value string) (token string, ok bool) {
 	for _, b := range []byte(value) {

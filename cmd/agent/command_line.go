@@ -29,6 +29,7 @@ type commandLine struct {
 	ExecServer   serverFlags       `cmd:"" default:"withargs" help:"Serve clients over WebSocket or stdio. This is the default command."`
 	Forward      forwardFlags      `cmd:"" help:"Register a WebSocket exec-server as a remote environment."`
 	Connect      connectFlags      `cmd:"" help:"Let programs on this machine connect to an agent behind a registry."`
+	Mcp          mcpFlags          `cmd:"" help:"Offer commands and files to coding assistants as tools (MCP)."`
 	Exec         execFlags         `cmd:"" help:"Run a command on an agent, as if it ran here."`
 	Cp           cpFlags           `cmd:"" help:"Copy files and directories to or from an agent."`
 	Ls           lsFlags           `cmd:"" help:"List files on an agent."`

@@ -12,7 +12,6 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/local"
 	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/internal/profile"
 	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/sandbox"
 )
@@ -55,11 +54,6 @@ func (f *confineFlags) planOn(h policy.Host) (*policy.Plan, error) {
 		plan.Profile.Network = sandbox.NetworkEnabled
 	}
 	return plan, err
-}
-
-// hostHere returns this machine. environ is the environment of the command.
-func hostHere(sys program.System, environ []string) policy.Host {
-	return policy.Host{Home: policy.HomeOf(sys.Lookup), TmpDir: sandbox.TmpDir(environ), Lookup: sys.Lookup}
 }
 
 // tellHidden prints which secrets are hidden from the command.
@@ -119,7 +113,10 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 	if !confined {
 		return nil
 	}
-	host, err := e.host(ctx, environ)
+	host, err := policy.Here(e.sys.Lookup, environ), error(nil)
+	if !here {
+		host, err = policy.There(ctx, e.client, e.info)
+	}
 	if err != nil {
 		return err
 	}
@@ -132,11 +129,11 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 	}
 	tellHidden(e.sys, plan, hidden)
 	for _, dir := range plan.Make {
-		if err := e.files().Mkdir(ctx, dir, true); err != nil {
+		if err := policy.FilesOf(e.client, e.info).Mkdir(ctx, dir, true); err != nil {
 			return fmt.Errorf("making a folder of a profile: %w", err)
 		}
 	}
-	if err := e.understands(plan); err != nil {
+	if err := plan.Known(e.info.Capabilities); err != nil {
 		return err
 	}
 	p.Sandbox = plan.Wire()
@@ -149,58 +146,6 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 		}
 	}
 	return nil
-}
-
-// files returns the files of the agent, for the paths of a plan. The operator may give requests without a sandbox
-// a default, or refuse them. What such requests find says nothing about what the command will see, so these
-// requests have a sandbox that restricts nothing but /sys: one that restricts nothing is refused, too.
-func (e *execution) files() *client.FS {
-	if c := &e.info.Capabilities; !c.SandboxDefault && !c.SandboxRequired {
-		return e.client.FS(nil)
-	}
-	return e.client.FS(profile.Wire(&sandbox.Profile{Entries: []sandbox.Entry{
-		{Place: sandbox.PlaceRoot, Access: sandbox.Write}, {Path: "/sys", Access: sandbox.Read},
-	}}))
-}
-
-// understands returns an error if the agent does not know what the plan names.
-func (e *execution) understands(plan *policy.Plan) error {
-	if len(plan.Profile.Sockets) > 0 && !e.info.Capabilities.SandboxUnixSockets {
-		return errors.New("this agent does not know policies with UNIX sockets: leave out --socket, or use a newer agent")
-	}
-	if len(plan.Profile.Devices) > 0 && !e.info.Capabilities.SandboxDevices {
-		return errors.New("this agent does not know policies with devices: leave out --device, --gpu and --kvm, or use a newer agent")
-	}
-	return nil
-}
-
-// host returns the machine that the command runs on: this one, or that of the agent. It lacks the directory of
-// the command.
-func (e *execution) host(ctx context.Context, environ []string) (policy.Host, error) {
-	if !e.flags.Elsewhere() {
-		return hostHere(e.sys, environ), nil
-	}
-	home, err := "", error(nil)
-	if !e.info.UserHomeDir.IsZero() {
-		home, err = e.info.UserHomeDir.Native()
-	}
-	files := e.files()
-	return policy.Host{
-		Home:   home,
-		Lookup: func(string) (string, bool) { return "", false },
-		Abs:    func(word string) (string, error) { return below(e.info, word) },
-		Real:   func(name string) (string, error) { return files.Canonicalize(ctx, name) },
-
-		NoReplaceable: !e.info.Capabilities.SandboxReplaceable,
-		List: func(dir string) (names []string) {
-			entries, _ := files.ReadDir(ctx, dir) // it need not exist
-			for _, entry := range entries {
-				names = append(names, entry.FileName)
-			}
-			slices.Sort(names)
-			return names
-		},
-	}, err
 }
 
 // answersHosts returns an option of the client for a limited network: the user answers questions about hosts at

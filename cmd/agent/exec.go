@@ -16,6 +16,7 @@ import (
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/console"
 	"github.com/execagent/execagent/cmd/agent/internal/local"
+	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
@@ -193,7 +194,7 @@ func (e *execution) run() (code int, err error) {
 	}
 	params, err := e.params()
 	if err == nil {
-		params.ExecApproval, err = e.rulesOfRequest()
+		params.ExecApproval, err = e.flags.ofRequest(e.flags.Elsewhere())
 	}
 	if err == nil {
 		err = e.confine(ctx, &params)
@@ -319,7 +320,7 @@ func (e *execution) dir() (string, error) {
 	if !e.flags.Elsewhere() {
 		return program.Abs(e.flags.dir())
 	}
-	return below(e.info, e.flags.dir())
+	return policy.Below(e.info, e.flags.dir())
 }
 
 // hasStdin reports whether there is standard input to pass on. /dev/null counts as no input.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/execagent/execagent/agent"
 	"github.com/execagent/execagent/client"
 	"github.com/execagent/execagent/cmd/agent/internal/policyfile"
 	"github.com/execagent/execagent/cmd/agent/internal/target"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
 	"github.com/execagent/execagent/procs"
 	"github.com/execagent/execagent/rpc"
@@ -29,7 +31,7 @@ func (e *execution) connect(ctx context.Context) (c *client.Client, disconnect f
 		return c, func() { _ = c.Close() }, nil // the exit code is that of the command
 	}
 	e.flags.Logger(e.sys).Debug("no agent is named, so one is embedded in this process")
-	embedded, err := e.embed()
+	embedded, err := embed(e.sys, &e.flags.execRuleFlags, &e.flags.limitFlags, e.flags.Logger(e.sys))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,20 +58,21 @@ type embedded struct {
 	ended  chan struct{}  // closed when the connection has ended
 }
 
-// embed starts an agent, which has the rules of --exec-policy. The caller calls dial, and then close.
-func (e *execution) embed() (*embedded, error) {
-	var rules *agent.ExecPolicy
-	if e.flags.ExecPolicy != "" {
-		_, err := e.flags.execRuleFlags.files()
+// embed starts an agent for commands, which has the rules of --exec-policy. The caller calls dial or serve, and then
+// close.
+func embed(sys program.System, rules *execRuleFlags, limits *limitFlags, log *slog.Logger) (*embedded, error) {
+	var read *agent.ExecPolicy
+	if rules.ExecPolicy != "" {
+		_, err := rules.files()
 		if err == nil {
-			rules, err = (*policyfile.RuleFlags)(&e.flags.execRuleFlags).ReadPolicy(e.flags.Logger(e.sys))
+			read, err = (*policyfile.RuleFlags)(rules).ReadPolicy(log)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	m := &embedded{ended: make(chan struct{})}
-	if e.flags.Memory > 0 || e.flags.CPUs > 0 || e.flags.PIDs > 0 {
+	if limits.Memory > 0 || limits.CPUs > 0 || limits.PIDs > 0 {
 		var err error
 		m.groups, err = procs.NewCgroups(procs.CgroupLimits{})
 		if err != nil && !errors.Is(err, procs.ErrNotDelegated) {
@@ -80,12 +83,12 @@ func (e *execution) embed() (*embedded, error) {
 	m.agent = agent.New(agent.Config{
 		Confines: true,
 		Version:  build.ExecutorVersion,
-		Environ:  e.sys.Environ,
-		Logger:   e.flags.Logger(e.sys),
+		Environ:  sys.Environ,
+		Logger:   log,
 		Reaper:   m.reaper,
 		Guard:    m.guard,
 
-		ExecPolicy: rules,
+		ExecPolicy: read,
 		Cgroups:    m.groups,
 	})
 	return m, nil
@@ -95,15 +98,20 @@ func (e *execution) embed() (*embedded, error) {
 func (m *embedded) dial(context.Context) (rpc.Conn, error) {
 	ours, theirs := rpc.Pipe()
 	go func() {
-		defer close(m.ended)
 		// The error needs no report, because the client sees the connection end and reports that.
-		_ = m.agent.ServeConn(context.Background(), theirs)
+		_ = m.serve(context.Background(), theirs)
 	}()
 	return ours, nil
 }
 
+// serve serves the one client of the agent.
+func (m *embedded) serve(ctx context.Context, conn rpc.Conn) error {
+	defer close(m.ended)
+	return m.agent.ServeConn(ctx, conn)
+}
+
 // close waits until the client has closed the connection, and then kills the processes that the
-// command has left. Without an earlier dial it would wait for ever.
+// command has left. Without an earlier dial or serve it would wait for ever.
 func (m *embedded) close() {
 	<-m.ended
 	// An error cannot be handled any more, and the exit code is that of the command.

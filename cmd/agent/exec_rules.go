@@ -63,11 +63,10 @@ func (f *execRuleFlags) files() (files []string, err error) {
 	return files, nil
 }
 
-// rulesOfRequest returns the rules of --exec-policy for the request; nil without the flag, and if an embedded agent
-// has them. The agent parses them.
-func (e *execution) rulesOfRequest() (*protocol.ExecApproval, error) {
-	f := &e.flags.execRuleFlags
-	if f.ExecPolicy == "" || !e.flags.Elsewhere() {
+// ofRequest returns the rules of --exec-policy for a request; nil without the flag, and if an embedded agent
+// has them, because the command does not run elsewhere. The agent parses them.
+func (f *execRuleFlags) ofRequest(elsewhere bool) (*protocol.ExecApproval, error) {
+	if f.ExecPolicy == "" || !elsewhere {
 		return nil, nil
 	}
 	files, err := f.files()

@@ -11,7 +11,7 @@ import (
 
 // learn lets the command do more than the plan allows. tell prints a profile of that when the command has ended.
 func (f *sandboxFlags) learn(c *local.Command, plan *policy.Plan) (tell func(), err error) {
-	host := hostHere(c.Sys, c.Sys.Environ)
+	host := policy.Here(c.Sys.Lookup, c.Sys.Environ)
 	host.Cwd = c.Dir
 	learning, err := plan.Learning(host)
 	if err != nil {

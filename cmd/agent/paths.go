@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"path"
 	"slices"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/agent/internal/policy"
 	"github.com/execagent/execagent/cmd/agent/internal/transfer"
 	"github.com/execagent/execagent/cmd/internal/program"
-	"github.com/execagent/execagent/protocol"
 )
 
 // validPaths refuses empty paths, and contradicting flags.
@@ -44,25 +43,5 @@ func workingDir(ctx context.Context, c *client.Client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return below(info, "")
-}
-
-// below returns the absolute path of name at an agent. A relative path starts at the agent's
-// working directory, or at the home of its user if the agent does not report its directory.
-func below(info *protocol.EnvironmentInfo, name string) (string, error) {
-	if path.IsAbs(name) {
-		return path.Clean(name), nil
-	}
-	base := info.Cwd
-	if base.IsZero() {
-		base = info.UserHomeDir
-	}
-	if base.IsZero() {
-		return "", errors.New("the agent does not report its working directory: use an absolute path")
-	}
-	native, err := base.Native()
-	if err != nil {
-		return "", err
-	}
-	return path.Join(native, name), nil
+	return policy.Below(info, "")
 }

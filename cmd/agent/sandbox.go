@@ -214,7 +214,7 @@ func (f *sandboxFlags) argv() []string {
 
 // plan returns what the flags let a command do. The command runs in dir.
 func (f *sandboxFlags) plan(sys program.System, dir string) (*policy.Plan, error) {
-	host := hostHere(sys, sys.Environ)
+	host := policy.Here(sys.Lookup, sys.Environ)
 	host.Cwd = dir
 	if f.Policy != "" {
 		asked, err := readPolicy(f.Policy, sys.Stdin)

@@ -263,7 +263,7 @@ func (s *server) secretFiles() []string {
 func (s *server) secrets() (files, folders []string) {
 	paths := s.secretFiles()
 	used := secretfile.Used(s.sys.Environ, paths)
-	if s.remote != nil && s.remote.Flags.APIKeyFile == "" {
+	if s.remote != nil && !s.remote.SignIn.Mounted(s.remote.Flags) {
 		for _, path := range s.remote.SignIn.Secrets(s.remote.Flags) {
 			used = append(used, filepath.Dir(path)) // CODEX_HOME, which also has other files
 		}

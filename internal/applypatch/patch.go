@@ -31,6 +31,17 @@ type Patch struct {
 // Files returns how many files the patch names, counted at each mention.
 func (p *Patch) Files() int { return len(p.hunks) }
 
+// Paths returns the names of all files that the patch reads or changes.
+func (p *Patch) Paths() (all []string) {
+	for _, h := range p.hunks {
+		all = append(all, h.path)
+		if h.moveTo != "" {
+			all = append(all, h.moveTo)
+		}
+	}
+	return all
+}
+
 // hunk is the part of a patch about one file.
 type hunk struct {
 	kind   Kind

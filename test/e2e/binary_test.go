@@ -20,6 +20,7 @@ import (
 // container.
 const (
 	maxBinary = 20_000_000 // bytes, stripped
+	maxMCP    = 13_000_000 // the same of agent-mcp
 	maxIdle   = 4 << 10    // KiB of its own memory
 	maxHelper = 6 << 10    // KiB of an idle file helper's own
 )
@@ -31,7 +32,13 @@ func TestBinary(t *testing.T) {
 	path, arch := os.Getenv("E2E_BINARY"), os.Getenv("E2E_BINARY_ARCH")
 	if path == "" {
 		path, arch = rig.Agent(t), runtime.GOARCH
+		checkBinary(t, path+"-mcp", arch, maxMCP)
 	}
+	checkBinary(t, path, arch, maxBinary)
+}
+
+func checkBinary(t *testing.T, path, arch string, most int) {
+	t.Helper()
 	want, known := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	if !known {
 		t.Fatalf("there is no release for %q", arch)
@@ -50,8 +57,8 @@ func TestBinary(t *testing.T) {
 	if bytes.Contains(program, []byte("reflect.Value.MethodByName")) {
 		t.Error("it looks methods up by name: go build -ldflags=-dumpdep ./cmd/agent marks with <ReflectMethod> what does so")
 	}
-	rig.Is(t, len(program) > maxBinary, false, "%d bytes, more than %d", len(program), maxBinary)
-	t.Logf("%d bytes", len(program))
+	rig.Is(t, len(program) > most, false, "%d bytes, more than %d", len(program), most)
+	t.Logf("%s: %d bytes", path, len(program))
 }
 
 // TestIdleMemory: an agent that has said hello and waits is small. This does not count pages of the program's file, of

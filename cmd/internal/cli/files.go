@@ -32,7 +32,7 @@ const (
 
 // agentTables are the commands of agent that have options which a file can set.
 var agentTables = []string{
-	"exec-server", "forward", "connect", "exec", "cp", "ls", "cat", "find", "grep", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
+	"exec-server", "forward", "connect", "mcp", "exec", "cp", "ls", "cat", "find", "grep", "rm", "mkdir", "apply-patch", "skills", "sandbox", "doctor",
 	"ports", "port-forward", "proxy-command", "health", "ps", "logs", "attach", "wait", "kill", "end", "environments",
 }
 

@@ -16,6 +16,8 @@ import execagent
 def build(folder: Path) -> None:
     """Write the pages. What pdoc cannot read is a warning."""
     for info in pkgutil.iter_modules(execagent.__path__):
+        if info.name != "sync" and not info.name.startswith("_"):
+            continue  # an adapter, which needs its harness
         module = importlib.import_module(f"execagent.{info.name}")
         for value in list(vars(module).values()):
             if isinstance(value, type) and issubclass(value, tuple) and value.__module__ == module.__name__:

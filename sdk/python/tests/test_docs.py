@@ -17,7 +17,6 @@ import re
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ import pytest
 import execagent
 
 from .conftest import AGENT, ROOT, start_agent, stop
+from .pages import Block, blocks
 from .reference import build
 
 PAGES = [ROOT / "docs/sdk/python.md", ROOT / "sdk" / "python" / "README.md"]
@@ -43,32 +43,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@dataclass
-class Block:
-    info: str
-    text: str
-    where: str
-    output: str | None = None
-
-
-def blocks(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, each with the output that follows it."""
-    found: list[Block] = []
-    open_block: Block | None = None
-    for number, line in enumerate(page.read_text().splitlines(keepends=True), 1):
-        if line.startswith("```") and open_block is None:
-            open_block = Block(line[3:].strip(), "", f"{page.name} line {number}")
-        elif line.startswith("```") and open_block is not None:
-            if open_block.info == "text output":
-                found[-1].output = open_block.text
-            else:
-                found.append(open_block)
-            open_block = None
-        elif open_block is not None:
-            open_block.text += line
-    return found
 
 
 ALL = [block for page in PAGES for block in blocks(page) if block.info != "sh by=package"]

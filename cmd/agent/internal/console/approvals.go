@@ -30,8 +30,32 @@ func AskCommands(ask Ask) func(context.Context, protocol.ExecApprovalParams) pro
 	}
 }
 
-// shown returns the lines of a question.
+// shown returns the lines of a question, with the answers that it may have.
 func shown(q *protocol.ExecApprovalParams) []string {
+	choices := "[o]nce, [a]lways for this command, "
+	if n := len(q.ProposedPrefix); n == 1 {
+		choices += "with a [r]ule for all commands that begin with this word, "
+	} else if n > 1 {
+		choices += "with a [r]ule for all commands that begin with these words (r 1: with the first word), "
+	}
+	lines := Question(q)
+	if argv := programOf(q); len(q.ProposedPrefix) > 0 && !slices.Equal(q.ProposedPrefix, argv) {
+		lines = append(lines, "  (a rule would be about "+quote(maxBeside, q.ProposedPrefix...)+")")
+	}
+	return append(lines, choices+"[N]o? ")
+}
+
+// programOf returns the command of a question. A command can put any text into argv[0], so it is the program.
+func programOf(q *protocol.ExecApprovalParams) []string {
+	argv := slices.Clone(q.Argv)
+	if q.Kind == protocol.ApprovalExec && len(argv) > 0 && q.Exe != "" {
+		argv[0] = q.Exe
+	}
+	return argv
+}
+
+// Question returns the lines of a question about a command.
+func Question(q *protocol.ExecApprovalParams) []string {
 	who := "a command waits for approval"
 	if q.Kind == protocol.ApprovalExec {
 		who = fmt.Sprintf("process %d wants to execute", q.PPID)
@@ -40,18 +64,13 @@ func shown(q *protocol.ExecApprovalParams) []string {
 		}
 	}
 	lines := []string{who + ", in " + quote(maxBeside, q.Cwd) + because(q.Reason) + ":"}
-	// A command can put any text into argv[0], so the question shows the program.
-	argv := slices.Clone(q.Argv)
-	called := ""
-	if len(argv) > 0 && q.Exe != "" && argv[0] != q.Exe {
-		if q.Kind == protocol.ApprovalExec {
-			argv[0], called = q.Exe, "it calls itself "+quote(maxBeside, q.Argv[0])
-			if path.Base(q.Exe) == path.Base(q.Argv[0]) {
-				called = ""
-			}
-		} else {
-			called = "the program is " + quote(maxBeside, q.Exe)
-		}
+	argv, called := programOf(q), ""
+	switch {
+	case len(argv) == 0 || q.Exe == "" || q.Argv[0] == q.Exe:
+	case q.Kind != protocol.ApprovalExec:
+		called = "the program is " + quote(maxBeside, q.Exe)
+	case path.Base(q.Exe) != path.Base(q.Argv[0]):
+		called = "it calls itself " + quote(maxBeside, q.Argv[0])
 	}
 	command := "  " + quote(maxShown, argv...)
 	if q.Truncated {
@@ -61,17 +80,7 @@ func shown(q *protocol.ExecApprovalParams) []string {
 	if called != "" {
 		lines = append(lines, "  ("+called+")")
 	}
-	choices := "[o]nce, [a]lways for this command, "
-	if n := len(q.ProposedPrefix); n > 0 {
-		if !slices.Equal(q.ProposedPrefix, argv) {
-			lines = append(lines, "  (a rule would be about "+quote(maxBeside, q.ProposedPrefix...)+")")
-		}
-		choices += "with a [r]ule for all commands that begin with these words (r 1: with the first word), "
-		if n == 1 {
-			choices = "[o]nce, [a]lways for this command, with a [r]ule for all commands that begin with this word, "
-		}
-	}
-	return append(lines, choices+"[N]o? ")
+	return lines
 }
 
 // because returns the part of a reason that does not repeat the command. A reason that was cut may

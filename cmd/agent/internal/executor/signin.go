@@ -21,7 +21,8 @@ import (
 // (remote.md 2 and 12). Only this file reads these variables. The flags choose the credential: see
 // [SignIn.source].
 type SignIn struct {
-	token string // an agent identity or an API key; empty: none is used
+	token    string // an agent identity or an API key; empty: none is used
+	workload *auth.WorkloadConfig
 
 	home        string // CODEX_HOME or ~/.codex, where auth.json is; empty: unknown
 	authAPIBase string
@@ -64,6 +65,12 @@ func newSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 			return nil, errors.New("--use-agent-identity-auth needs an agent identity in CODEX_ACCESS_TOKEN")
 		}
 	case len(flags.sources()) == 0:
+		if s.workload = workloadOf(sys); s.workload != nil {
+			if err := s.workload.Valid(); err != nil {
+				return nil, err
+			}
+			break
+		}
 		if s.token = value("CODEX_API_KEY"); s.token == "" {
 			s.token = value("CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN") // of older releases of the reference
 		}
@@ -80,8 +87,24 @@ func newSignIn(sys program.System, flags *Flags, logger *slog.Logger) (*SignIn, 
 	return s, err
 }
 
-// Secrets returns the file that holds the used credentials: the file of --api-key-file, a shared
-// file of AWS, or auth.json. It returns nil if another flag or a variable gives the credentials.
+// workloadOf returns the settings of a workload identity, or nil if no variable asks for one. A variable
+// that is empty asks for one, too, as in the reference: then the error says what is missing, and no
+// other credential is used.
+func workloadOf(sys program.System) *auth.WorkloadConfig {
+	rule, hasRule := sys.Lookup("OPENAI_FEDERATION_RULE_ID")
+	file, hasFile := sys.Lookup("OPENAI_IDENTITY_TOKEN_FILE")
+	source, hasSource := sys.Lookup("OPENAI_IDENTITY_TOKEN_SOURCE")
+	if !hasRule && !hasFile && !hasSource {
+		return nil
+	}
+	about, _ := sys.Lookup("OPENAI_WORKLOAD_IDENTITY_CONTEXT")
+	return &auth.WorkloadConfig{
+		RuleID: strings.TrimSpace(rule), TokenFile: file, TokenSource: source, Context: strings.TrimSpace(about), Check: secretfile.Refuse,
+	}
+}
+
+// Secrets returns the file that holds the used credentials: the file of --api-key-file or of the
+// identity token, a shared file of AWS, or auth.json. It returns nil if another flag or a variable gives the credentials.
 func (s *SignIn) Secrets(flags *Flags) []string {
 	if flags.APIKeyFile != "" {
 		return []string{flags.APIKeyFile}
@@ -92,11 +115,18 @@ func (s *SignIn) Secrets(flags *Flags) []string {
 		}
 		return nil
 	}
+	if s.workload != nil {
+		return []string{s.workload.TokenFile}
+	}
 	if s.token != "" || len(flags.sources()) > 0 || s.home == "" {
 		return nil
 	}
 	return []string{filepath.Join(s.home, "auth.json")}
 }
+
+// Mounted reports whether the file of Secrets lies where only secrets should be, unlike auth.json in
+// CODEX_HOME and the shared files of AWS.
+func (s *SignIn) Mounted(flags *Flags) bool { return flags.APIKeyFile != "" || s.workload != nil }
 
 // source returns the credentials that sign requests. If they come on standard input, source waits
 // for the first of them. The caller closes rotating credentials (*auth.Credentials).
@@ -121,6 +151,10 @@ func (s *SignIn) source(ctx context.Context, stdin *os.File, flags *Flags) (auth
 		return auth.ReadChatGPTToken(ctx, stdin, flags.ChatGPTAccountID)
 	case flags.ExecutorCredentialStdin:
 		return auth.ReadCredentials(ctx, stdin, flags.id())
+	case s.workload != nil:
+		cfg := *s.workload
+		cfg.HTTP, cfg.Logger = services, s.logger
+		return auth.NewWorkloadIdentity(ctx, cfg)
 	case s.token != "":
 		return auth.APIKey(s.token), nil
 	case s.home == "":

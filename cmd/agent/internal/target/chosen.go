@@ -23,6 +23,16 @@ type chosen struct {
 	known   string   // the token, once it has been read
 }
 
+// Again returns flags that name the same agent in another process, which reads the context again for its token.
+func (f *Flags) Again() Flags {
+	again := *f
+	again.chosen = nil
+	if c := f.choose().context; c != nil {
+		again.URL, again.Registry, again.Context = "", "", &c.Name
+	}
+	return again
+}
+
 // maxNamed bounds the contexts that an error names.
 const maxNamed = 10
 

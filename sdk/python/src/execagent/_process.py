@@ -144,9 +144,10 @@ class Result(NamedTuple):
 
 
 Overflow = Literal["truncate", "error"]
+Until = Literal["closed", "exited"]
 
 
-class _Held:
+class Held:
     """The beginning and the end of a stream."""
 
     def __init__(self, head: int, tail: int) -> None:
@@ -177,8 +178,9 @@ class _Held:
             self.omitted += dropped
         return fits
 
-    def joined(self) -> bytes:
-        return b"".join((*self._parts, *self._tail))
+    def joined(self, gap: bytes = b"") -> bytes:
+        """Return what is held, with ``gap`` where something was left out."""
+        return b"".join((*self._parts, gap if self.omitted else b"", *self._tail))
 
 
 class Kept:
@@ -194,7 +196,7 @@ class Kept:
         self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
         self.strict = (overflow or ("error" if max_output is None else "truncate")) == "error"
         head, tail = (most, 0) if self.strict else (most - most // 2, most // 2)
-        self._stdout, self._stderr = _Held(head, tail), _Held(head, tail)
+        self._stdout, self._stderr = Held(head, tail), Held(head, tail)
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
@@ -479,15 +481,17 @@ class Process:
         text = f"process {shown(self.id)} has not ended within {timeout:g} s"
         return TimeoutError(text, stdout=kept.stdout if kept else b"", stderr=kept.stderr if kept else b"")
 
-    async def collect(self, kept: Kept) -> Result:
-        """Take all output into kept."""
+    async def collect(self, kept: Kept, until: Until = "closed") -> Result:
+        """Take all output into kept; until ``exited``, all that came before the exit."""
         if self._readers is not None:
             raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while (event := await self.next_event()) is not None:
             if isinstance(event, Output):
                 kept.take(event)
-        code = await self.wait()
+            elif until == "exited" and isinstance(event, Exited):
+                break
         last = self._exit
+        code = last.exit_code if last is not None and until == "exited" else await self.wait()
         return Result(
             code,
             kept.stdout,

@@ -14,8 +14,8 @@ var ErrUpper = errors.New("Upper case.")
 
 var errQuiet = errors.New("Upper case.") //nolint:ST1005 // another program compares it
 
-//nolint
-var errUnexplained = errors.New("unexplained")
+// Nobody knows why this line is silent.
+var errUnexplained = errors.New("unexplained") //nolint
 
 // Each has mistakes that no compiler finds. Recieve is one of them.
 func Each(err error) string {
