@@ -130,6 +130,25 @@ $(MODULES): sdk/typescript/package-lock.json
 	cd sdk/typescript && npm ci --no-audit --no-fund
 	touch $@
 
+# Harnesses are needed by the tests of the adapters alone, so these have a venv of their own.
+ADAPTERS = $(abspath $(BIN))/venv-adapters
+HARNESSES = openai-agents,pydantic-ai,deepagents,strands,adk,inspect-ai
+
+.PHONY: adapters
+adapters: adapters-python adapters-typescript ## test the adapters to harnesses, each driven by its harness with a scripted model (pip, npm)
+
+$(ADAPTERS)/ready: sdk/python/pyproject.toml
+	python3 -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip install -q --upgrade pip
+	cd sdk/python && $(ADAPTERS)/bin/pip install -q -e '.[$(HARNESSES)]' --group adapters
+	touch $@
+
+.PHONY: adapters-python
+adapters-python: build $(ADAPTERS)/ready
+	cd sdk/python && $(ADAPTERS)/bin/ruff check -q && $(ADAPTERS)/bin/ruff format -q --check
+	cd sdk/python && $(ADAPTERS)/bin/mypy src/execagent/[!_]*.py tests/adapters/*.py
+	cd sdk/python && $(SDKTEST) $(ADAPTERS)/bin/python -m pytest -q -W default tests/adapters
+
 .PHONY: sdk-python sdk-typescript
 sdk-python: build $(VENV)/ready
 	cd sdk/python && $(VENV)/bin/ruff check -q && $(VENV)/bin/ruff format -q --check && $(VENV)/bin/mypy

@@ -602,6 +602,21 @@ async def test_reader(agent: execagent.Agent) -> None:
         await process.communicate()
 
 
+async def test_an_answer_at_the_moment_of_a_cancellation(agent: execagent.Agent) -> None:
+    """An answer that comes between the cancellation of a call and its end is no fault of the agent."""
+    link = await agent._core.connected()
+    call = asyncio.create_task(agent.request("environment/status", {}))
+    for _ in range(100):  # turns of the loop: a wait for longer would let the answer come
+        if link.pending:
+            break
+        await asyncio.sleep(0)
+    call.cancel()
+    await link._take(b'{"id":%d,"result":{}}' % next(iter(link.pending)))
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await agent.status() == "ready"
+
+
 async def test_cancelled_reads(agent: execagent.Agent) -> None:
     """A read that is cancelled loses nothing: the next one has what it took."""
     taken = asyncio.Event()

@@ -308,7 +308,7 @@ class Agent:
                     exec_approval=exec_approval,
                 )
                 if data:
-                    feeding = asyncio.create_task(_feed(process, data))
+                    feeding = asyncio.create_task(feed(process, data))
                 result = await process.collect(kept)
         except builtins.TimeoutError as error:
             if isinstance(error, AgentError):
@@ -697,7 +697,7 @@ def _argv(argv: Sequence[str]) -> list[str]:
     return command
 
 
-async def _feed(process: Process, data: memoryview) -> None:
+async def feed(process: Process, data: Data) -> None:
     """Give a command its input. This fails if the command has ended, or has closed its input."""
     try:
         await process.stdin.write(data)

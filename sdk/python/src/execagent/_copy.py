@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import json
 import os
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ._errors import AgentError, CopyError, NotFoundError, RpcError, StdinError, printable, shown
+from ._errors import AgentError, CopyError, NotFoundError, OutputLimitError, RpcError, StdinError, printable, shown
 from ._paths import RemotePath, native
 from ._process import Process
 from ._sandbox import EnvPolicy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 4 << 20  # bytes that the tool sends beyond those that have come here
 _PATIENCE = 5.0  # how long the tool may take to clean up and to end, after the copy has failed here
+_PIECE = 1 << 20  # bytes of an archive that are read at once
 _MAX_LINES = 200
 _MAX_LINE = 8 << 10  # bytes: a path and a reason
 
@@ -72,29 +74,44 @@ async def download(agent: Agent, source: RemotePath | Sequence[RemotePath], targ
     async with _Tool(agent, request) as tool:
         await tool.start()
         bridge = _Bridge(receiver)
-        received = acked = 0
-        acking: asyncio.Task[None] | None = None
-
-        async def more() -> bytes:
-            nonlocal received, acked, acking
-            data = await tool.process.stdout.read(_WINDOW)
-            received += len(data)
-            if received - acked >= _WINDOW // 4 and (acking is None or acking.done()):
-                acked = received
-                acking = asyncio.ensure_future(tool.acknowledge(received))
-            return data
-
         try:
-            await _in_thread(lambda: receiver.receive(lambda: bridge.call(more())), bridge.stop)
+            await _in_thread(lambda: receiver.receive(lambda: bridge.call(tool.more())), bridge.stop)
         except OmittedError:
             pass
         except (AgentError, OSError, CutError) as error:
             await tool.give_up(error, told=isinstance(error, CutError))
         finally:
-            if acking is not None:
-                acking.cancel()  # no more output comes, and perhaps no answer either
-                await asyncio.gather(acking, return_exceptions=True)
+            await tool.acknowledged()
         await tool.finish(receiver.omitted)
+
+
+async def pack(agent: Agent, path: str, into: IO[bytes], most: int | None) -> None:
+    """Write what is in a directory as a tar archive that any program can read."""
+    async with _Tool(agent, {"send": [path.rstrip("/") + "/."], "plain": True}) as tool:
+        await tool.start()
+        received = 0
+        try:
+            while data := await tool.more():
+                received += len(data)
+                if most is not None and received > most:
+                    raise OutputLimitError(f"the archive of {shown(path)} has more than {most} bytes", most)
+                await in_thread(functools.partial(into.write, data))
+        finally:
+            await tool.acknowledged()
+        await tool.finish([])
+
+
+async def unpack(agent: Agent, archive: IO[bytes], path: str) -> None:
+    """Read a tar archive of any program into a directory."""
+    async with _Tool(agent, {"receive": path, "many": True, "plain": True}) as tool:
+        await tool.start()
+        try:
+            while data := await in_thread(lambda: archive.read(_PIECE)):
+                await tool.process.stdin.write(data)
+            await tool.process.stdin.close()
+        except (StdinError, RpcError) as error:
+            await tool.give_up(error, told=True)
+        await tool.finish([])
 
 
 class _Bridge:
@@ -153,6 +170,8 @@ class _Tool:
         self._request = request
         self._lines: list[str] = []
         self._listening: asyncio.Task[None] | None = None
+        self._received = self._acked = 0
+        self._acking: asyncio.Task[None] | None = None
         self.process: Process
 
     async def start(self) -> None:
@@ -174,12 +193,27 @@ class _Tool:
         except AgentError:
             pass  # the copy notices it, too
 
-    async def acknowledge(self, received: int) -> None:
-        """Tell the tool how much of its output has come."""
+    async def more(self) -> bytes:
+        """Return the next output, and tell the tool how much has come; b"" at the end."""
+        data = await self.process.stdout.read(_WINDOW)
+        self._received += len(data)
+        if self._received - self._acked >= _WINDOW // 4 and (self._acking is None or self._acking.done()):
+            self._acked = self._received
+            # Not waited for, because the answer comes behind output that nobody takes meanwhile.
+            self._acking = asyncio.ensure_future(self._acknowledge(self._received))
+        return data
+
+    async def _acknowledge(self, received: int) -> None:
         try:
             await self.process.stdin.write(received.to_bytes(8, "big"))
         except (AgentError, OSError):
             pass  # the tool or the connection has ended, and the next read says so
+
+    async def acknowledged(self) -> None:
+        """Acknowledge nothing any more, because no more output comes, and perhaps no answer either."""
+        if self._acking is not None:
+            self._acking.cancel()
+            await asyncio.gather(self._acking, return_exceptions=True)
 
     async def finish(self, omitted: list[str]) -> None:
         """Wait for the end of the tool, and raise what was not copied."""

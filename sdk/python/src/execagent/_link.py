@@ -331,6 +331,8 @@ class Link:
             if number >= self._next_id or number < 1:
                 raise ProtocolError(f"an answer has the id {number}, which no request has")
             return  # its caller has given up
+        if answer.cancelled():
+            return  # its caller gives up, and has not yet taken it out
         if answer.done():
             raise ProtocolError(f"request {number} was answered twice")
         if outcome is None:

@@ -144,6 +144,7 @@ class Result(NamedTuple):
 
 
 Overflow = Literal["truncate", "error"]
+Until = Literal["closed", "exited"]
 
 
 class _Held:
@@ -479,15 +480,17 @@ class Process:
         text = f"process {shown(self.id)} has not ended within {timeout:g} s"
         return TimeoutError(text, stdout=kept.stdout if kept else b"", stderr=kept.stderr if kept else b"")
 
-    async def collect(self, kept: Kept) -> Result:
-        """Take all output into kept."""
+    async def collect(self, kept: Kept, until: Until = "closed") -> Result:
+        """Take all output into kept; until ``exited``, all that came before the exit."""
         if self._readers is not None:
             raise RuntimeError("the output goes to the readers: read the rest from stdout and stderr")
         while (event := await self.next_event()) is not None:
             if isinstance(event, Output):
                 kept.take(event)
-        code = await self.wait()
+            elif until == "exited" and isinstance(event, Exited):
+                break
         last = self._exit
+        code = last.exit_code if last is not None and until == "exited" else await self.wait()
         return Result(
             code,
             kept.stdout,

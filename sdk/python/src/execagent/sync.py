@@ -11,15 +11,10 @@ from many threads at once. A call that is interrupted, for example by Ctrl-C, is
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import builtins
-import concurrent.futures
 import os
 import ssl
-import threading
-import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
@@ -38,6 +33,7 @@ from ._http import EnvHeader, Headers, HeadersLike, Response
 from ._http import Http as AsyncHttp
 from ._http import StreamedResponse as AsyncStreamedResponse
 from ._info import Info
+from ._loop import Loop, close_at_exit
 from ._order import Event, Exited
 from ._paths import RemotePath
 from ._process import OutputReader as AsyncOutputReader
@@ -82,93 +78,10 @@ __all__ = [
 ]
 
 
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._lock = threading.RLock()  # a signal handler may close the client at any time
-        self._closer: int | None = None  # the thread that closes it
-        self._waiting: set[concurrent.futures.Future[Any]] = set()
-        self._process = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="execagent", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this is a copy of the process that has the thread. Nothing may be locked or waited for here."""
-        return os.getpid() != self._process
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, and wait for it."""
-        if self.forked:
-            work.close()
-            raise RuntimeError("this client belongs to the process that has forked this one: make a client here")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("a callback in the event loop must not wait for its client: do it in another thread")
-        with self._lock:
-            if self._closer is not None:
-                work.close()
-                raise ClosedError("the client is closed")
-            waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._waiting.add(waiting)
-        try:
-            return waiting.result()
-        except concurrent.futures.CancelledError:
-            raise ClosedError("the client is closed") from None
-        except BaseException:
-            waiting.cancel()  # such as a KeyboardInterrupt: nobody waits any more
-            raise
-        finally:
-            with self._lock:
-                self._waiting.discard(waiting)
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Run something short in the loop, and wait for it."""
-
-        async def run() -> None:
-            work()
-
-        self.call(run())
-
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Run one last coroutine, and end the loop and its thread. Closing again is no error."""
-        if self.forked:
-            return  # the connection belongs to the other process
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback in the event loop must not close its client: do it in another thread")
-        with self._lock:
-            closer, self._closer = self._closer, self._closer or threading.get_ident()
-        if closer is not None:
-            if closer != threading.get_ident():  # a signal handler must not wait for what it interrupts
-                self._thread.join()
-            return
-        try:
-            if last is not None:
-                asyncio.run_coroutine_threadsafe(last(), self._loop).result()
-        finally:
-            with self._lock:
-                waiting = list(self._waiting)
-            # Whoever still waits in another thread gets an error from the closed client.
-            concurrent.futures.wait(waiting, timeout=5)
-            for each in waiting:
-                each.cancel()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-
 class _Iterator(Generic[T]):
     """Yields what an asynchronous iterator yields."""
 
-    def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
+    def __init__(self, loop: Loop, source: AsyncIterator[T]) -> None:
         self._loop = loop
         self._source = source
 
@@ -189,7 +102,7 @@ async def _next(source: AsyncIterator[T]) -> T:
 class Stdin:
     """The standard input of a process, see :class:`execagent.Stdin`."""
 
-    def __init__(self, loop: _Loop, stdin: AsyncStdin) -> None:
+    def __init__(self, loop: Loop, stdin: AsyncStdin) -> None:
         self._loop = loop
         self._stdin = stdin
 
@@ -205,7 +118,7 @@ class Stdin:
 class OutputReader:
     """A stream of the output of a process, see :class:`execagent.OutputReader`."""
 
-    def __init__(self, loop: _Loop, reader: AsyncOutputReader) -> None:
+    def __init__(self, loop: Loop, reader: AsyncOutputReader) -> None:
         self._loop = loop
         self._reader = reader
 
@@ -239,7 +152,7 @@ class OutputReader:
 class Process:
     """A process at the server, see :class:`execagent.Process`."""
 
-    def __init__(self, loop: _Loop, process: AsyncProcess) -> None:
+    def __init__(self, loop: Loop, process: AsyncProcess) -> None:
         self._loop = loop
         self._process = process
         self.stdin = Stdin(loop, process.stdin)
@@ -352,7 +265,7 @@ class Process:
 class File:
     """An open file of the agent, see :class:`execagent.File`."""
 
-    def __init__(self, loop: _Loop, file: AsyncFile) -> None:
+    def __init__(self, loop: Loop, file: AsyncFile) -> None:
         self._loop = loop
         self._file = file
         self.path = file.path
@@ -385,7 +298,7 @@ class File:
 class Watch:
     """Tells what changes at a path, see :class:`execagent.Watch`."""
 
-    def __init__(self, loop: _Loop, watch: AsyncWatch) -> None:
+    def __init__(self, loop: Loop, watch: AsyncWatch) -> None:
         self._loop = loop
         self._watch = watch
 
@@ -417,7 +330,7 @@ class Watch:
 class PortWatch:
     """Tells which TCP ports open and close, see :class:`execagent.PortWatch`."""
 
-    def __init__(self, loop: _Loop, watch: AsyncPortWatch) -> None:
+    def __init__(self, loop: Loop, watch: AsyncPortWatch) -> None:
         self._loop = loop
         self._watch = watch
 
@@ -444,7 +357,7 @@ class PortWatch:
 class Files:
     """The file system of the agent, see :class:`execagent.Files`."""
 
-    def __init__(self, loop: _Loop, files: AsyncFiles) -> None:
+    def __init__(self, loop: Loop, files: AsyncFiles) -> None:
         self._loop = loop
         self._files = files
 
@@ -566,7 +479,7 @@ class Files:
 class StreamedResponse:
     """An answer whose content comes while it is read, see :class:`execagent.StreamedResponse`."""
 
-    def __init__(self, loop: _Loop, response: AsyncStreamedResponse) -> None:
+    def __init__(self, loop: Loop, response: AsyncStreamedResponse) -> None:
         self._loop = loop
         self._response = response
 
@@ -604,7 +517,7 @@ class StreamedResponse:
 class Http:
     """Makes the agent send HTTP requests, see :class:`execagent.Http`."""
 
-    def __init__(self, loop: _Loop, http: AsyncHttp) -> None:
+    def __init__(self, loop: Loop, http: AsyncHttp) -> None:
         self._loop = loop
         self._http = http
 
@@ -660,7 +573,7 @@ class Http:
 class Socket:
     """A connection of the agent to an address on its side, see :class:`execagent.Socket`."""
 
-    def __init__(self, loop: _Loop, socket: AsyncSocket) -> None:
+    def __init__(self, loop: Loop, socket: AsyncSocket) -> None:
         self._loop = loop
         self._socket = socket
 
@@ -692,7 +605,7 @@ class Socket:
 class Forward:
     """A port here that leads to an address on the agent's side, see :class:`execagent.Forward`."""
 
-    def __init__(self, loop: _Loop, forward: AsyncForward) -> None:
+    def __init__(self, loop: Loop, forward: AsyncForward) -> None:
         self._loop = loop
         self._forward = forward
 
@@ -727,7 +640,7 @@ class Forward:
 class Observer:
     """Looks into a session with a name, see :class:`execagent.Observer`."""
 
-    def __init__(self, loop: _Loop, observer: AsyncObserver) -> None:
+    def __init__(self, loop: Loop, observer: AsyncObserver) -> None:
         self._loop = loop
         self._observer = observer
 
@@ -755,7 +668,7 @@ class Observer:
 class Sessions:
     """The sessions with a name, see :class:`execagent.Sessions`."""
 
-    def __init__(self, loop: _Loop, sessions: AsyncSessions) -> None:
+    def __init__(self, loop: Loop, sessions: AsyncSessions) -> None:
         self._loop = loop
         self._sessions = sessions
 
@@ -775,13 +688,13 @@ class Sessions:
 class Agent:
     """A client of an agent, see :class:`execagent.Agent`. Its methods may be called from several threads at once."""
 
-    def __init__(self, loop: _Loop, agent: AsyncAgent) -> None:
+    def __init__(self, loop: Loop, agent: AsyncAgent) -> None:
         self._loop = loop
         self._agent = agent
         self.fs = Files(loop, agent.fs)
         self.http = Http(loop, agent.http)
         self.sessions = Sessions(loop, agent.sessions)
-        _open.add(self)
+        close_at_exit(self)
 
     @property
     def session_id(self) -> str:
@@ -887,7 +800,6 @@ class Agent:
     def close(self) -> None:
         """End the client. Closing again is no error. It happens by itself when Python ends."""
         self._loop.close(self._agent.close)
-        _open.discard(self)
 
     def __enter__(self) -> Self:
         return self
@@ -896,15 +808,6 @@ class Agent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-_open: weakref.WeakSet[Agent] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for agent in list(_open):
-        agent.close()
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -948,7 +851,7 @@ def connect(url: str | None = None, **options: Unpack[ConnectOptions]) -> Agent:
     its event loop, and must not. A process that was forked needs a client of its own.
     """
     opening = async_connect(url, **options)
-    loop = _Loop()
+    loop = Loop()
 
     async def open() -> AsyncAgent:
         return await opening

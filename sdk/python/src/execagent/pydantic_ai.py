@@ -1,0 +1,273 @@
+"""Workspaces of Pydantic AI on an agent (docs/integrations/pydantic-ai.md).
+
+    from pydantic_ai import Agent
+    from execagent.pydantic_ai import ExecagentWorkspace
+
+    agent = Agent(model, capabilities=[ExecagentWorkspace("wss://host:7000", token_file="token", cwd="/work")])
+
+Needs the extra ``pydantic-ai``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import posixpath
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.workspaces import (
+    CommandResult,
+    FileEntry,
+    SupportsCommands,
+    SupportsFilesystem,
+    SupportsRealpath,
+    WorkspaceBackend,
+    WorkspaceOutputLimitError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+
+from ._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
+from ._errors import NotFoundError, OutputLimitError, RpcError
+
+T = TypeVar("T")
+DepsT = TypeVar("DepsT")
+
+PROVIDER = "execagent"
+"""The provider of the references of these workspaces."""
+
+_MAX_OUTPUT = 10 << 20  # bytes of each stream of a command
+_MAX_FILE = 256 << 20  # bytes of a file that is read
+
+
+class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
+    """An environment of Pydantic AI: a directory of an agent, and a session there for the commands.
+
+    Nothing is done before the first operation. That makes the session, or with ``ref`` attaches to the one that the
+    reference names. A session lives as long as a command runs in it, and then for ``retain`` seconds, a day by default.
+    :meth:`destroy` ends it. The files stay.
+
+    The options are those of every adapter: ``token``, ``token_file``, ``context`` or ``connect`` for the way to the
+    agent; ``session``, ``retain`` and ``cwd``; ``sandbox``, ``env``, ``memory``, ``cpus``, ``pids``, ``file_size``,
+    ``user`` and ``exec_approval`` for what commands and files may do and use.
+    """
+
+    def __init__(self, url: str | None = None, *, ref: WorkspaceRef | None = None, **options: Unpack[Options]) -> None:
+        self._shared = Shared(url, "pydantic-ai", options)
+        if ref is not None:
+            named = parse_ref(ref)
+            if (
+                named is None
+                or named.where != self._shared.ref.where
+                or options.get("session", named.session) != (named.session)
+            ):
+                raise ValueError(f"ref is {ref}, and must be of a workspace of this agent")
+            self._shared = Shared(url, "pydantic-ai", {**options, "session": named.session, "existing": True})
+
+    @property
+    def ref(self) -> WorkspaceRef | None:
+        """The session and where it is; None: it was not yet made."""
+        return WorkspaceRef(provider=PROVIDER, id=str(self._shared.ref)) if self._shared.opened else None
+
+    async def working_dir(self) -> str:
+        """Return the working directory, without links."""
+
+        async def cwd(w: Workspace) -> str:
+            return w.cwd
+
+        return await self._call(cwd)
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command to its exit. What it leaves in the background goes on."""
+        if timeout is not None and (
+            not isinstance(cast("object", timeout), (int, float)) or not 0 < timeout < math.inf
+        ):
+            raise ValueError(f"timeout is {timeout!r}, and must be a positive number of seconds, or None")
+        if isinstance(command, str) != shell:
+            raise TypeError("a str needs shell=True, and a list of words shell=False")
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        try:
+            result = await self._call(
+                lambda w: w.run(argv, env=env, timeout=timeout, max_output=_MAX_OUTPUT, overflow="error")
+            )
+        except OutputLimitError as error:
+            raise WorkspaceOutputLimitError(
+                f"the command printed more than {error.limit} bytes to one stream, and was killed",
+                limit=error.limit,
+                stdout=_text(error.stdout),
+                stderr=_text(error.stderr),
+            ) from error
+        except RpcError as error:
+            code = refused_start(error)
+            if code is not None:
+                return CommandResult(exit_code=code, stdout="", stderr=f"{argv[0]}: {error.message}\n")
+            if isinstance(error, NotFoundError) and error.what == "cwd":
+                raise WorkspaceUnavailableError(f"the working directory {error.filename} does not exist") from error
+            raise
+        stdout, stderr = _text(result.stdout), _text(result.stderr)
+        if result.timed_out:
+            raise WorkspaceTimeoutError(
+                f"the command did not exit within {timeout:g} s, and was killed", stdout=stdout, stderr=stderr
+            )
+        return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the content of a file of up to 256 MiB."""
+        try:
+            return await self._call(lambda w: w.read(path, max_bytes=_MAX_FILE))
+        except OutputLimitError as error:
+            raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: more than {_MAX_FILE} bytes", path) from error
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Create or replace a file, and make missing directories of its path."""
+        await self._call(lambda w: w.write(path, data))
+
+    async def stat(self, path: str) -> FileEntry:
+        """Describe what a path leads to."""
+        found = await self._call(lambda w: w.fs.stat(path))
+        return FileEntry(
+            name=posixpath.basename(path), path=path, is_dir=found.is_dir, size=None if found.is_dir else found.size
+        )
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """List a directory. A link is described by what it leads to, if that exists."""
+        return await self._call(lambda w: _list(w, path))
+
+    async def make_dir(self, path: str) -> None:
+        """Make a directory with its parents. One that exists is no error."""
+        await self._call(lambda w: w.mkdir(path))
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, a link, or a directory with what is in it. The working directory is refused."""
+        await self._call(lambda w: _remove(w, path))
+
+    async def exists(self, path: str) -> bool:
+        """Report whether a path leads to something."""
+        return await self._call(lambda w: w.fs.exists(path))
+
+    async def realpath(self, path: str) -> str:
+        """Resolve all links of a path whose last names may be missing."""
+        return await self._call(lambda w: _realpath(w, path))
+
+    async def destroy(self) -> None:
+        """End the session: its commands are killed, and its reference leads nowhere. The files stay."""
+        with _gone():
+            await self._shared.end()
+
+    async def aclose(self) -> None:
+        """End the connection. The session lives on. This happens by itself when nobody holds the backend."""
+        await self._shared.aclose()
+
+    async def _call(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
+        with _gone():
+            return await self._shared.call(work)
+
+
+class ExecagentWorkspace(AbstractCapability[DepsT]):
+    """Gives runs a workspace on an agent. A run whose history has a reference of one goes on in it.
+
+    The options are those of :class:`ExecagentBackend`. Without ``session`` each conversation has a session of its own.
+    A reference to another agent, to another session than ``session``, or to one of another kind is not followed.
+    """
+
+    def __init__(self, url: str | None = None, *, id: str | None = "execagent", **options: Unpack[Options]) -> None:
+        self.id = id
+        self._url = url
+        self._options = options
+        self._own = ExecagentBackend(url, **options)._shared.ref  # wrong options are errors here
+
+    @classmethod
+    def combine(cls, capabilities: Sequence[AbstractCapability[DepsT]]) -> AbstractCapability[DepsT]:
+        """Let a later one replace an earlier one whole, so that no option of the earlier one is carried over."""
+        return capabilities[-1]
+
+    def get_workspace(self, ctx: RunContext[DepsT], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
+        """Return the backend of a run; None: the reference belongs to others."""
+        if ref is None:
+            return ExecagentBackend(self._url, **self._options)
+        named = parse_ref(ref)
+        if named is None or named.where != self._own.where or not self._may_follow(named.session):
+            return None
+        return ExecagentBackend(self._url, ref=ref, **self._options)
+
+    def _may_follow(self, session: str) -> bool:
+        """Report whether a reference in a history, which others may have written, may name a session."""
+        named = self._options.get("session")
+        return session == named if named is not None else session.startswith("pydantic-ai-")
+
+
+def parse_ref(ref: WorkspaceRef) -> Ref | None:
+    """Read a reference; None: it belongs to another provider."""
+    if ref.provider != PROVIDER:
+        return None
+    try:
+        return Ref.parse(ref.id)
+    except ValueError:
+        return None
+
+
+@contextlib.contextmanager
+def _gone() -> Generator[None]:
+    try:
+        yield
+    except SessionGoneError as error:
+        raise WorkspaceUnavailableError(str(error)) from error
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+async def _list(w: Workspace, path: str) -> list[FileEntry]:
+    entries = await w.fs.list(path, follow=False)
+    links = [each.path for each in entries if each.type == "symlink"]
+    targets = dict(zip(links, await w.fs.stat_many(links), strict=True)) if links else {}
+    found: list[FileEntry] = []
+    for each in entries:
+        is_dir, size = each.is_dir, each.size
+        if each.type == "symlink":
+            target = targets[each.path]
+            is_dir, size = (False, None) if isinstance(target, RpcError) else (target.is_dir, target.size)
+        found.append(
+            FileEntry(
+                name=each.name, path=posixpath.join(path, each.name), is_dir=is_dir, size=None if is_dir else size
+            )
+        )
+    return found
+
+
+async def _remove(w: Workspace, path: str) -> None:
+    at = w.at(path)
+    real = posixpath.join(await w.fs.realpath(posixpath.dirname(at)), posixpath.basename(at))
+    if real == "/" or w.cwd == real or w.cwd.startswith(real + "/"):
+        raise ValueError(f"path is {path!r}, the working directory or one above it, which cannot be removed")
+    await w.remove(at)
+
+
+async def _realpath(w: Workspace, path: str) -> str:
+    """Resolve a path. A .. leads to the parent of what is before it, also behind a link."""
+    if not posixpath.isabs(path):
+        raise ValueError(f"path is {path!r}, and must be absolute")
+    at, names = "/", list[str]()
+    for name in path.split("/"):
+        if name == "..":
+            at, names = posixpath.dirname(await w.fs.realpath(posixpath.join(at, *names), missing_ok=True)), []
+        else:
+            names.append(name)
+    return await w.fs.realpath(posixpath.join(at, *filter(None, names)), missing_ok=True)
+
+
+__all__ = ["PROVIDER", "ExecagentBackend", "ExecagentWorkspace"]
