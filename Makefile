@@ -156,6 +156,16 @@ sdk-python: build $(VENV)/ready
 sdk-typescript: build $(MODULES)
 	cd sdk/typescript && $(SDKTEST) npm test
 
+# The harnesses have a folder of their own, because the client needs none of them.
+HARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
+$(HARNESSES): sdk/typescript/adapters/package-lock.json
+	cd sdk/typescript/adapters && npm ci --no-audit --no-fund
+	touch $@
+
+.PHONY: adapters-typescript
+adapters-typescript: build $(MODULES) $(HARNESSES) ## test the adapters for TypeScript on the harnesses themselves (needs npm, which also fetches a Node 22)
+	cd sdk/typescript/adapters && $(SDKTEST) npm test
+
 .PHONY: test-tools
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./archtest ./pictures

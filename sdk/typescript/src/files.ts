@@ -234,9 +234,12 @@ export class Files {
     this.#sandbox = sandbox;
   }
 
-  /** Returns the same files as a command with this policy sees and may change them. */
-  under(policy: Policy): Files {
-    return new Files(this.#client, confinement({ ...policy, network: "off" }, undefined).sandbox);
+  /**
+   * Returns the same files as a command with this policy sees and may change them, in the directory cwd. By default that is the
+   * first folder of the workspace. Without both a relative pattern is refused.
+   */
+  under(policy: Policy, { cwd }: { cwd?: string | undefined } = {}): Files {
+    return new Files(this.#client, confinement({ ...policy, network: "off" }, cwd ?? [policy.workspace].flat()[0]).sandbox);
   }
 
   #at(path: string): { path: string; sandbox?: Sandbox } {

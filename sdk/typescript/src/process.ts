@@ -397,6 +397,11 @@ export class Handle implements ProcessSink {
     return this.#end !== undefined;
   }
 
+  /** How the process has exited, if it has. */
+  get exit(): Exit | undefined {
+    return this.#exit;
+  }
+
   /** Decides the outcome, once. */
   #settle(error: unknown): void {
     this.#deaf = true;

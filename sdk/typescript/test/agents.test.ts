@@ -314,6 +314,7 @@ test("policies and questions about the network", { timeout: 60_000 }, async (t) 
   assert.match(written.errorText, /vault\/key/);
   // The folder of this test is a temporary one, which commands with a workspace can write.
   assert.ok(existsSync(join(dir, "w/new")));
+  await agent.fs.under({ workspace: join(dir, "w") }).write(join(dir, "w/written"), "x");
   const files = agent.fs.under({ deny: join(dir, "vault") });
   await assert.rejects(files.read(join(dir, "vault/key")), (error: AgentError) => ["PERMISSION_DENIED", "NOT_FOUND"].includes(error.code));
   await assert.rejects(files.write(join(dir, "x"), ""), { errno: 30 });
