@@ -143,11 +143,20 @@ $(ADAPTERS)/ready: sdk/python/pyproject.toml
 	cd sdk/python && $(ADAPTERS)/bin/pip install -q -e '.[$(HARNESSES)]' --group adapters
 	touch $@
 
+# agent mcp is driven by more versions of the official SDK than the one that the harnesses agree on: the first generation, and the
+# newest.
+MCPS = $(abspath $(BIN))/mcp-1.30.0 $(abspath $(BIN))/mcp-2.3.0
+$(MCPS): $(abspath $(BIN))/mcp-%: $(ADAPTERS)/ready
+	rm -rf $@
+	$(ADAPTERS)/bin/pip install -q --target $@ mcp==$*
+
 .PHONY: adapters-python
-adapters-python: build $(ADAPTERS)/ready
+adapters-python: build $(ADAPTERS)/ready $(MCPS)
 	cd sdk/python && $(ADAPTERS)/bin/ruff check -q && $(ADAPTERS)/bin/ruff format -q --check
 	cd sdk/python && $(ADAPTERS)/bin/mypy src/execagent/[!_]*.py tests/adapters/*.py
 	cd sdk/python && $(SDKTEST) $(ADAPTERS)/bin/python -m pytest -q -W default tests/adapters
+	cd sdk/python && for sdk in $(MCPS); do \
+		PYTHONPATH=$$sdk $(SDKTEST) $(ADAPTERS)/bin/python -m pytest -q -W default tests/adapters/test_mcp.py || exit 1; done
 
 .PHONY: sdk-python sdk-typescript
 sdk-python: build $(VENV)/ready
@@ -157,13 +166,13 @@ sdk-typescript: build $(MODULES)
 	cd sdk/typescript && $(SDKTEST) npm test
 
 # The harnesses have a folder of their own, because the client needs none of them.
-HARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
-$(HARNESSES): sdk/typescript/adapters/package-lock.json
+TSHARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
+$(TSHARNESSES): sdk/typescript/adapters/package-lock.json
 	cd sdk/typescript/adapters && npm ci --no-audit --no-fund
 	touch $@
 
 .PHONY: adapters-typescript
-adapters-typescript: build $(MODULES) $(HARNESSES) ## test the adapters for TypeScript on the harnesses themselves (needs npm, which also fetches a Node 22)
+adapters-typescript: build $(MODULES) $(TSHARNESSES) ## test the adapters for TypeScript on the harnesses themselves (needs npm, which also fetches a Node 22)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
