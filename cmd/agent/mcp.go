@@ -23,7 +23,7 @@ import (
 type mcpFlags struct {
 	agentFlags
 	Local bool   `help:"Run the commands on this machine, whatever the current context is."`
-	Dir   string `short:"C" bytes:"" env:"AGENT_MCP_DIR" placeholder:"DIR" help:"Directory of commands, and of relative paths. Default: the current directory; on another agent, that agent's working directory."`
+	Dir   string `short:"C" bytes:"" env:"AGENT_MCP_DIR" placeholder:"DIR" help:"Directory of commands, and of relative paths of the tools. Default: the current directory; on another agent, that agent's working directory."`
 
 	Root []string `sep:"none" env:"AGENT_MCP_ROOT" bytes:"" placeholder:"DIR" help:"Refuse paths outside of this directory to the tools for files, and as directories of commands. What a command itself may do is limited by a sandbox only. Can be repeated."`
 	Env  []string `short:"e" bytes:"" sep:"none" env:"AGENT_MCP_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for all commands; NAME alone passes on this process's variable. Can be repeated."`

@@ -23,6 +23,7 @@ import (
 // what is pinned. Then each line is a step:
 //
 //	agent ARG...                start an agent, whose URL is $URL
+//	registry                    start a registry with an agent behind it, at $REGISTRY
 //	http ARG...                 start agent mcp for many clients at once, at $HTTP
 //	client NAME ANSWER ARG...   start agent mcp, with a client that answers questions with ANSWER: once, session,
 //	                            deny, decline, or none if it cannot be asked. The client http ARG is one of $HTTP
@@ -68,7 +69,7 @@ func TestMCP(t *testing.T) {
 type mcpStage struct {
 	*testing.T
 	version, dir, url, http string
-	token                   string
+	token, registry, key    string
 	clients                 map[string]*mcpClient
 	asked                   atomic.Int64
 	progress                rig.Transcript
@@ -94,7 +95,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s *mcpStage) play(script string) {
 	for n, line := range strings.Split(script, "\n") {
-		line = strings.NewReplacer("$URL", s.url, "$HTTP", s.http, "$DIR", s.dir, "$TOKEN", s.token).Replace(line)
+		line = strings.NewReplacer("$URL", s.url, "$HTTP", s.http, "$DIR", s.dir, "$TOKEN", s.token, "$REGISTRY", s.registry).Replace(line)
 		word, rest, _ := strings.Cut(line, " ")
 		if word == "" || word == "#" {
 			continue
@@ -112,6 +113,10 @@ func (s *mcpStage) step(word, rest string) {
 	switch word {
 	case "agent":
 		s.url = s.start(append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...).Line(s)
+	case "registry":
+		site := rig.NewSite(s)
+		site.Serve(s, "ci-1")
+		s.registry, s.key = site.URL(), site.Harness
 	case "http":
 		p := s.start(append([]string{"mcp", "--listen", "http://127.0.0.1:0"}, args...)...)
 		s.http = p.Line(s)
@@ -196,7 +201,7 @@ func (s *mcpStage) connect(name, answer string, args []string) {
 		transport = &mcp.StreamableClientTransport{Endpoint: s.http, HTTPClient: &http.Client{Transport: bearer(s.token)}}
 	} else {
 		cmd := rig.Command(s, rig.Agent(s), append([]string{"mcp"}, args...)...)
-		cmd.Dir, cmd.Stderr = s.dir, s.Output()
+		cmd.Dir, cmd.Stderr, cmd.Env = s.dir, s.Output(), append(os.Environ(), "AGENT_REGISTRY_TOKEN="+s.key)
 		transport = &mcp.CommandTransport{Command: cmd, TerminateDuration: time.Minute}
 		c.kill = func() error { return cmd.Process.Kill() }
 	}

@@ -35,7 +35,7 @@ var denials = []denial{
 	{from: "cmd/agent", deny: []string{"github.com/nats-io/...", "github.com/prometheus/...", "registry/..."},
 		why: "the agent starts in milliseconds and fits into any image: what a registry needs is not linked into it"},
 	{from: "cmd/agent", deny: []string{"github.com/modelcontextprotocol/...", "harness/..."},
-		why: "MCP is spoken by harnesses, and a harness is another program"},
+		why: "MCP is spoken by harnesses and by agent-mcp, which are other programs"},
 	{from: "protocol", deny: []string{"..."}, allow: []string{"protocol", "internal/strictjson"},
 		why: "the wire's types are what every other program shares with ours, and know nothing that runs"},
 	{from: "protocol/contract", deny: []string{"..."}, why: "the contract is data that protocol is compared with, so it knows nothing of it"},

@@ -71,7 +71,7 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
 	// A client that was asked something calls again, with the same arguments. The command has started already.
 	if id := c.request.Params.RequestState; id != "" {
-		p, err := c.executor.process(c.agent, id)
+		p, err := c.find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -118,6 +118,7 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.executor.start(c.ctx, c.agent, p, params); err != nil {
 		return nil, c.notStarted(err, dir, argv[0])
 	}
+	c.acted = true
 	if args.Stdin != nil {
 		c.executor.run(c.agent, func() { p.feed(*args.Stdin) })
 	}
@@ -165,7 +166,7 @@ func readOutput(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	p, err := c.executor.process(c.agent, args.ID)
+	p, err := c.find(ctx, args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	p, err := c.executor.process(c.agent, args.ID)
+	p, err := c.find(ctx, args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +204,7 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		case !p.writable:
 			return nil, fmt.Errorf("%s takes no input: start such a command with tty or keep_stdin", p.id)
 		}
+		c.acted = true
 		if args.Text != "" {
 			err = p.handle.Write(ctx, []byte(args.Text))
 		}
@@ -230,7 +232,7 @@ func sendSignal(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	p, err := c.executor.process(c.agent, args.ID)
+	p, err := c.find(ctx, args.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -238,6 +240,7 @@ func sendSignal(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
 	now := p.state()
 	if c.request.Params.RequestState == "" {
+		c.acted = true
 		switch args.Signal {
 		case "", "interrupt":
 			err = p.handle.Signal(ctx, protocol.SignalInterrupt)
@@ -264,7 +267,8 @@ func (c *call) report(ctx context.Context, p *process, from place, wait int64, m
 		return nil, context.Cause(ctx) // the client has cancelled the call; the process lives
 	}
 	now := p.state()
-	if now.err != nil && !now.exited {
+	taken := errors.Is(now.err, client.ErrTaken)
+	if now.err != nil && !now.exited && !taken {
 		return nil, now.err
 	}
 	part := p.excerpt(from, most, tail)
@@ -285,6 +289,9 @@ func (c *call) report(ctx context.Context, p *process, from place, wait int64, m
 		out.Question = short(q.text, maxNote)
 	}
 	out.Notes = append(c.notes, p.takeNotes()...)
+	if taken && !now.exited {
+		out.Notes = append(out.Notes, "another server has taken the session of this one; the command runs on, and the next call takes the session back")
+	}
 	if state, _ := c.agent.client.State(); state == client.Recovering && !now.exited {
 		out.Notes = append(out.Notes, "the connection to the agent is lost, and is being made again: this is what was known before")
 	}
@@ -349,9 +356,7 @@ func (o *outcome) words() string {
 	if o.Question != "" {
 		fmt.Fprintf(&b, "[it waits for the user's answer: %s]\n", o.Question)
 	}
-	for _, note := range o.Notes {
-		fmt.Fprintf(&b, "[%s]\n", note)
-	}
+	addNotes(&b, o.Notes)
 	return b.String()
 }
 

@@ -181,7 +181,10 @@ func (e *executor) prepare(ctx context.Context, a *agent) (err error) {
 	}
 	a.files = a.client.FS(a.sandbox)
 	for _, root := range e.config.Roots {
-		real, err := policy.FilesOf(a.client, a.info).Canonicalize(ctx, below(a.dir, root))
+		real, err := policy.Below(a.info, root)
+		if err == nil {
+			real, err = policy.FilesOf(a.client, a.info).Canonicalize(ctx, real)
+		}
 		if err != nil {
 			return fmt.Errorf("--root: %w", err)
 		}

@@ -126,20 +126,19 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		Truncated  bool     `json:"truncated"`
 		Notes      []string `json:"notes,omitempty"`
 	}{text(page.text), first, page.lines, page.total, page.more, c.notes}
-	words := data.Text
+	var words strings.Builder
+	words.WriteString(data.Text)
 	if page.more {
-		words += fmt.Sprintf("\n[%d lines from line %d on; offset %d reads on]\n", page.lines, first, first+page.lines)
-		if page.cut {
-			words += fmt.Sprintf("[line %d is longer than this: a command such as cut -b reads the rest of it]\n", first+page.lines-1)
-		}
+		fmt.Fprintf(&words, "\n[%d lines from line %d on; offset %d reads on]\n", page.lines, first, first+page.lines)
+	}
+	if page.cut {
+		fmt.Fprintf(&words, "[line %d is longer than this: a command such as cut -b reads the rest of it]\n", first+page.lines-1)
 	}
 	if page.lines == 0 && page.total != nil {
-		words += fmt.Sprintf("[the file has %d lines]\n", *page.total)
+		fmt.Fprintf(&words, "[the file has %d lines]\n", *page.total)
 	}
-	for _, note := range c.notes {
-		words += "[" + note + "]\n"
-	}
-	result := answer(words, data)
+	addNotes(&words, c.notes)
+	result := answer(words.String(), data)
 	result.Meta = mcp.Meta{"anthropic/maxResultSizeChars": 2 * maxText}
 	return result, nil
 }
@@ -469,9 +468,7 @@ func searchFiles(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if n := len(r.Errors); n > 0 {
 		data.Notes = append(data.Notes, fmt.Sprintf("%d names could not be read", n))
 	}
-	for _, note := range data.Notes {
-		fmt.Fprintf(&b, "[%s]\n", note)
-	}
+	addNotes(&b, data.Notes)
 	return answer(b.String(), data), nil
 }
 

@@ -96,7 +96,7 @@ func (d *desk) host(ctx context.Context, process string, r protocol.PolicyReques
 	if v.yes() {
 		return protocol.PolicyChoice{Type: protocol.PolicyAllow}
 	}
-	return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new("the user was asked: " + v.why)}
+	return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(short(v.why, maxProgress))}
 }
 
 // decide waits for the answer to a question about a process. Questions with one key are the same; "" is never the same.

@@ -24,6 +24,8 @@ const (
 	maxConnections = 128
 	// headerTime is how long a client may take for the header of a request, idleTime until the next request.
 	headerTime, idleTime = 10 * time.Second, 2 * time.Minute
+	// requestTime is how long a client may take for a request. The time runs on while the call does.
+	requestTime = 2 * time.Minute
 )
 
 // serveStdio serves the client that has started this program, until it closes standard input.
@@ -115,7 +117,7 @@ func (s *server) serveHTTP(ctx context.Context) error {
 		tools.ServeHTTP(w, r)
 	})
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		Handler: mux, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
 	if _, err := fmt.Fprintf(s.sys.Stdout, "http://%s/mcp\n", address); err != nil {

@@ -109,6 +109,8 @@ type call struct {
 	began   time.Time
 	agent   *agent
 	notes   []string
+	acted   bool // something was changed that must not be done twice
+	retaken bool // the session was taken back
 }
 
 // call runs a tool. What goes wrong is an answer for the model, because errors of the protocol do not reach it.
@@ -132,10 +134,41 @@ func (s *server) call(ctx context.Context, r *mcp.CallToolRequest, run func(cont
 	}
 	s.executor.desk.answered(r.Params.InputResponses)
 	result, err := run(ctx, c)
+	if err != nil && !c.acted && c.takeBack(ctx, err) {
+		result, err = run(ctx, c)
+	}
 	if err != nil {
 		return failure(plain(ctx, err))
 	}
 	return result
+}
+
+// takeBack takes the session from a client that has taken it, once in a call. A call that only waits does not, because
+// two servers with one session would take it from each other for as long as both wait. It reports whether what has
+// failed with err can be done again.
+func (c *call) takeBack(ctx context.Context, err error) bool {
+	lost, ok := errors.AsType[*client.DisconnectedError](err)
+	if !ok || lost.Sent || c.retaken || !errors.Is(err, client.ErrTaken) {
+		return false
+	}
+	c.retaken = true
+	a, err := c.executor.reach(ctx)
+	if err == nil {
+		c.agent = a
+	}
+	return err == nil
+}
+
+// find finds a process by its id. A client whose session was taken may not have noticed, and knows no new processes.
+func (c *call) find(ctx context.Context, id string) (*process, error) {
+	p, missing := c.executor.process(c.agent, id)
+	if missing == nil || id == "" || !c.agent.info.Capabilities.ProcessList {
+		return p, missing
+	}
+	if _, err := c.agent.client.Processes(ctx); c.takeBack(ctx, err) {
+		return c.executor.process(c.agent, id)
+	}
+	return nil, missing
 }
 
 var errLate = fmt.Errorf("no answer came for %v; what was asked for may have been done, so look before you try again", callLimit)
@@ -150,7 +183,7 @@ func plain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errLate)):
 		return context.Cause(ctx)
 	case errors.Is(err, client.ErrTaken):
-		return errors.New("another client has taken the session of this server; commands run on, and the next call takes the session back (give each agent mcp a --session of its own)")
+		return errors.New("another client has taken the session of this server in the middle of the call, so the call may have been carried out. Commands run on, and the next call takes the session back: look at processes before you try again (give each agent mcp a --session of its own)")
 	case isLost && lost.Resume != nil && sessions.Unknown(lost.Resume):
 		return errors.New("the agent was restarted or has given up the session, so its commands are gone: start them again")
 	case isLost && lost.Sent:
@@ -297,6 +330,13 @@ func (c *call) tell(ctx context.Context, p *process, token any) {
 // answer is an answer with text for the model, and the same as data.
 func answer(text string, data any) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}, StructuredContent: data}
+}
+
+// addNotes adds notes to a text for the model.
+func addNotes(b *strings.Builder, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintf(b, "[%s]\n", note)
+	}
 }
 
 // short cuts a text to most bytes.
