@@ -28,7 +28,11 @@ from mcp.client.stdio import stdio_client
 
 from ..conftest import AGENT, ROOT, stop, until, until_async
 
-FILES = sorted((ROOT / "test/e2e/testdata/mcp").glob("*.txt"))
+FILES = [
+    file
+    for file in sorted((ROOT / "test/e2e/testdata/mcp").glob("*.txt"))
+    if "\nregistry\n" not in file.read_text()  # the way to the agent is nothing to a client
+]
 SECOND = hasattr(mcp, "Client")
 """Whether the SDK is of its second generation. The first one has no protocol after 2025-11-25."""
 MODES = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"} if SECOND else {"legacy": "2025-11-25"}
@@ -149,7 +153,7 @@ class Stage:
                 assert not re.search(rest, self._answer, re.MULTILINE), rest
             case "data":
                 want = json.loads(rest)
-                assert {name: self._data.get(name) for name in want} == want
+                assert self._data == want or {name: self._data.get(name) for name in want} == want
             case "begin":
                 self._begun = asyncio.create_task(self._call(rest))
             case "until" if rest.startswith("sh "):
