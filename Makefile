@@ -242,7 +242,7 @@ conformance-suite: ## build bin/conformance-suite, which checks any executor or 
 	$(PRODUCT) -o $(BIN)/conformance-suite ./conformance
 
 .PHONY: interop
-interop: build conformance-suite ## drive the agent with the real Codex CLI (root, npm)
+interop: build conformance-suite ## drive the agent with the real Codex CLI, and agent mcp with it and Claude Code (root, npm)
 	sh test/interop/interop.sh
 
 .PHONY: interop-nouserns
