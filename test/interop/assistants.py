@@ -111,6 +111,7 @@ class Codex:
 CONFIG = """model = "gpt-5.5"
 model_provider = "mock"
 check_for_update_on_startup = false
+tool_output_token_limit = 50000  # by default it cuts answers of 48,000 bytes in their middle
 
 [analytics]
 enabled = false
@@ -351,6 +352,19 @@ def tools(t):
     t.put("i.png", picture())
     t.has(t.use(a, "read_file", path="i.png"), rf"^image/png of {len(picture())} bytes")
     t.has(t.use(a, "read_file", path="none"), "/none does not exist")
+    a.quit()
+
+
+@scenario
+def large(t):
+    """The model gets the largest answers whole, not as a file of the assistant's: 64 KiB, also of what has many tokens."""
+    a = t.start("--local")
+    for program in ("yes the quick brown fox", "seq 1000000"):
+        t.use(a, "exec", command=f"{program} | head -c 65535 >large; echo >>large")
+        got = t.use(a, "read_file", path="large", limit=100000)
+        t.check(got.startswith(open(t.path("large")).read()), f"read_file: {len(got)} bytes came: {got[:300]!r}")
+        got = t.use(a, "exec", command="cat large", max_bytes=65536)
+        t.check(got.startswith(open(t.path("large")).read()), f"exec: {len(got)} bytes came: {got[:300]!r}")
     a.quit()
 
 

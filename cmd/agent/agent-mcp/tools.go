@@ -36,7 +36,8 @@ const (
 	progressPause = 5 * time.Second
 )
 
-// tools are the tools as clients see them.
+// tools are the tools as clients see them. Without maxResultSizeChars, Claude Code puts answers of more than 50,000
+// characters into a file on its own machine, and shows the model 2,000 of them.
 //
 //go:embed tools.json
 var tools []byte
