@@ -32,6 +32,8 @@ type mcpFlags struct {
 	Retain    *time.Duration `env:"AGENT_MCP_RETAIN" placeholder:"DURATION" help:"How long the agent keeps the session when nothing runs in it and no MCP server uses it. Default: a day, or what the agent allows."`
 	Questions string         `default:"ask" enum:"ask,refuse" env:"AGENT_MCP_QUESTIONS" placeholder:"ask|refuse" help:"What happens if rules, or --network, leave a decision to the user: ask asks through the MCP client, if it can ask; refuse always refuses. Default: ${default}."`
 
+	Data bool `env:"AGENT_MCP_DATA" help:"Give each answer as data (structuredContent), too, for programs. Not for assistants, because Claude Code and Codex show a model the data in the place of the text."`
+
 	confineFlags
 	execRuleFlags
 	limitFlags
@@ -160,7 +162,7 @@ func (f *mcpFlags) config(sys program.System) (*mcpconfig.Config, error) {
 		Policy: f.confineFlags.Flags, Confined: f.FileFlag() != "" || len(f.Network) > 0, NetworkOn: f.network.On, Plain: f.NoTransparent,
 		Refusals: !f.NoRefusals, Start: &mcpconfig.Start{Limits: f.limits()},
 		Env: variablesOf(sys, f.Env), Dir: f.Dir, Roots: f.Root,
-		Session: f.Session, Retain: f.Retain, Ask: f.Questions == "ask",
+		Session: f.Session, Retain: f.Retain, Ask: f.Questions == "ask", Data: f.Data,
 		Listen: f.Listen, Auth: f.auth(), Origins: f.Origin,
 	}
 	if f.network.Managed {

@@ -36,7 +36,8 @@ const (
 	progressPause = 5 * time.Second
 )
 
-// tools are the tools as clients see them.
+// tools are the tools as clients see them. Without maxResultSizeChars, Claude Code puts answers of more than 50,000
+// characters into a file on its own machine, and shows the model 2,000 of them.
 //
 //go:embed tools.json
 var tools []byte
@@ -55,7 +56,7 @@ type server struct {
 }
 
 // instructions are for the model.
-const instructions = `Commands and files are on the machine that this server works on%s; relative paths start at its working directory. Long commands: exec returns running=true and a process_id; call read_output until running=false. Output that was left out can be read again with read_output (after_seq).`
+const instructions = `Commands and files are on the machine that this server works on%s; relative paths start at its working directory. If an answer says that p7 still runs, call read_output with the process_id p7 until it has ended. Output that was left out can be read again with read_output (after_seq).`
 
 func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
 	s := &server{config: config, sys: sys, executor: newExecutor(config, sys), slots: make(chan struct{}, maxCalls)}
@@ -139,6 +140,9 @@ func (s *server) call(ctx context.Context, r *mcp.CallToolRequest, run func(cont
 	}
 	if err != nil {
 		return failure(plain(ctx, err))
+	}
+	if !s.config.Data {
+		result.StructuredContent = nil // clients would show it to the model, and not the text
 	}
 	return result
 }
