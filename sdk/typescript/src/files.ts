@@ -1,6 +1,6 @@
 import { anything, bytes, count, flag, integer, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
 import { background, cleanupMs, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
-import { isLoss, isShortOfMemory, isUnsent, within, type Connection } from "./connection.js";
+import { isLoss, isShortOfMemory, isUnsent, until, within, type Connection } from "./connection.js";
 import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError, withPath } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
 import { concat, encodeBase64, toBytes, toText } from "./text.js";
@@ -363,7 +363,7 @@ export class Files {
     try {
       file = await this.open(path, "write", options);
       for (let offset = 0; ; ) {
-        const { done, value } = await reader.read();
+        const { done, value } = await until(reader.read(), options?.signal);
         if (done) return;
         await file.writeAt(offset, value, options);
         offset += value.length;

@@ -161,3 +161,60 @@ test("a working directory is one without links", { timeout }, async (t) => {
   assert.equal(await agent.status(), "ready"); // it is not the workspace's
   assert.throws(() => new Workspace(agent, "test", { session: "s" }), UsageError);
 });
+
+test("a stream that is not taken to its end is cancelled", { timeout }, async (t) => {
+  const { url, home } = await serve(t);
+  const w = workspace(t, to(url));
+  await w.open();
+  writeFileSync(join(home, "file"), "");
+  const large = new Uint8Array(33 << 20);
+  const source = (pieces: readonly Uint8Array[]): { stream: ReadableStream<Uint8Array>; cancelled: Promise<unknown> } => {
+    const left = [...pieces];
+    let stream!: ReadableStream<Uint8Array>;
+    const cancelled = new Promise((cancel) => {
+      stream = new ReadableStream({
+        pull: (controller) => {
+          const piece = left.shift();
+          if (piece === undefined) return new Promise(() => {}); // nothing more ever comes
+          return controller.enqueue(piece);
+        },
+        cancel,
+      });
+    });
+    return { stream, cancelled };
+  };
+  for (const pieces of [[], [large]]) {
+    const stop = new AbortController();
+    const { stream, cancelled } = source(pieces);
+    const writing = w.write(`of ${pieces.length}`, stream, { signal: stop.signal });
+    stop.abort(new Error("enough"));
+    await assert.rejects(writing, /enough/);
+    assert.match(String(await cancelled), /enough/);
+  }
+  const { stream, cancelled } = source([large]);
+  await assert.rejects(w.write("file/below", stream));
+  await cancelled;
+});
+
+test("a signal ends the waiting for a connection", { timeout }, async () => {
+  let dialled!: () => void;
+  const dialling = new Promise<void>((resolve) => (dialled = resolve));
+  const w = new Workspace(() => (dialled(), new Promise(() => {})), "test");
+  await assert.rejects(w.shell("true", { signal: AbortSignal.abort(new Error("before")) }), /before/);
+  const stop = new AbortController();
+  const calls = [w.shell("true", { signal: stop.signal }), w.write("f", "x", { signal: stop.signal }), w.remove("f", { signal: stop.signal })];
+  await dialling;
+  stop.abort(new Error("enough"));
+  for (const call of calls) await assert.rejects(call, /enough/);
+});
+
+test("a session that another client has taken is left to it", { timeout }, async (t) => {
+  const { url } = await serve(t);
+  const first = workspace(t, to(url), { session: "one" });
+  const { agent } = await first.open();
+  const second = workspace(t, to(url), { session: "one", existing: true });
+  await second.open();
+  await agent.ended;
+  for (const call of [first.shell("true"), first.end(), first.write("f", "x")]) await assert.rejects(call, /taken by another client/);
+  assert.equal((await second.shell("echo here")).text, "here\n");
+});

@@ -118,8 +118,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Returns a file as a stream; null: there is none. */
   readonly readFile = async ({ path, abortSignal }: PathOptions): Promise<ReadableStream<Uint8Array> | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(async () => {
       if ((await files.stat(at, { signal: abortSignal })).size > readMost) return files.stream(at, { signal: abortSignal });
       const bytes = await files.read(at, { signal: abortSignal });
@@ -134,8 +133,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Returns the bytes of a file; null: there is none. */
   readonly readBinaryFile = async ({ path, abortSignal }: PathOptions): Promise<Uint8Array | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(() => files.read(at, { signal: abortSignal }));
   };
 
@@ -161,8 +159,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Describes a file, or what a link leads to; null: there is nothing. */
   readonly stat = async ({ path, abortSignal }: PathOptions): Promise<{ type: "file" | "directory" | "other"; size: number } | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(async () => {
       const { isFile, isDirectory, size } = await files.stat(at, { signal: abortSignal });
       return { type: isFile ? "file" : isDirectory ? "directory" : "other", size };
@@ -171,9 +168,9 @@ export class Sandbox implements AsyncDisposable {
 
   /** Lists a directory. Links are not followed. null: there is nothing. */
   readonly listDirectory = async ({ path, abortSignal }: PathOptions): Promise<{ name: string; type: "file" | "directory" | "symlink" | "other" }[] | null> => {
-    const { files, info } = await this.workspace.open();
+    const { info } = await this.workspace.open(abortSignal);
+    const { files, at } = await this.workspace.place(path);
     const follow = info.capabilities["fsReadDirectoryLstat"] === true ? { follow: false } : {};
-    const at = await this.workspace.at(path);
     try {
       const entries = await files.list(at, { signal: abortSignal, ...follow });
       return entries.map(({ name, isFile, isDirectory, type }) => ({ name, type: kindOf(type) ?? (isFile ? "file" : isDirectory ? "directory" : "other") }));
@@ -185,8 +182,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** Deletes a file, or a link itself. It reports whether it was there. */
   readonly deleteFile = async ({ path, abortSignal }: PathOptions): Promise<boolean> => {
-    const { files } = await this.workspace.open();
-    const found = await orNull(async () => files.stat(await this.workspace.at(path), { signal: abortSignal }));
+    const { files, at } = await this.workspace.place(path, abortSignal);
+    const found = await orNull(() => files.stat(at, { signal: abortSignal }));
     if (found !== null && found.isDirectory && !found.isSymlink) throw new UsageError(`${printable(path, 256)} is a directory`);
     return this.workspace.remove(path, { signal: abortSignal }); // also a link that leads to nothing
   };
@@ -349,8 +346,7 @@ export function tools(sandbox: Sandbox, options: ToolOptions = {}) {
   const path = needed("string", "Absolute, or relative to the working directory.");
 
   const whole = async (path: string, signal: AbortSignal | undefined): Promise<{ at: string; bytes: Uint8Array }> => {
-    const { files } = await workspace.open();
-    const at = await workspace.at(path);
+    const { files, at } = await workspace.place(path, signal);
     const { size } = await files.stat(at, { signal });
     if (size > readMost) throw new UsageError(`${printable(at, 256)} has ${size} bytes: read a part of it with exec`);
     return { at, bytes: await files.read(at, { signal }) };
@@ -424,8 +420,9 @@ export function tools(sandbox: Sandbox, options: ToolOptions = {}) {
         glob: optional("string", "Which files, such as *.ts."),
       },
       async ({ pattern, path = ".", glob }, signal): Promise<string> => {
-        const { files, cwd } = await workspace.open();
-        const found = await files.search(await workspace.at(path), { pattern, globs: glob, maxMatches: foundMost, signal });
+        const { cwd } = await workspace.open(signal);
+        const { files, at } = await workspace.place(path);
+        const found = await files.search(at, { pattern, globs: glob, maxMatches: foundMost, signal });
         const below = (path: string): string => (cwd !== "/" && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path);
         const lines = found.files.flatMap((file) => file.matches.map((match) => `${below(file.path)}:${match.line}:${match.text}`));
         if (found.truncated !== undefined) lines.push(`[there is more, beyond the bound of ${found.truncated}]`);
