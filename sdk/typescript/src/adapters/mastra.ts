@@ -15,7 +15,7 @@ import { AlreadyExistsError, ServerError, UsageError } from "../errors.js";
 import type { Files, Search, SearchOptions } from "../files.js";
 import type { Exit, Process } from "../process.js";
 import { concat, randomId, toBytes, toText } from "../text.js";
-import { isMissing, listed, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, leave, listed, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -147,6 +147,9 @@ class Processes extends SandboxProcessManager {
   }
 }
 
+/** The most that is kept of each stream of a process: the last of it. */
+const retainedMost = 64 << 20;
+
 /** A process of Mastra. */
 class AgentProcess extends ProcessHandle {
   override readonly pid: string;
@@ -158,7 +161,8 @@ class AgentProcess extends ProcessHandle {
   #timedOut = false;
 
   constructor(process: Process, options: SpawnProcessOptions, limitMs: number | undefined) {
-    super(options);
+    // For a command that is waited for Mastra keeps all output, so that one that never stops would take all memory.
+    super({ ...options, ...(options.maxRetainedBytes !== undefined && { maxRetainedBytes: Math.min(options.maxRetainedBytes, retainedMost) }) });
     this.pid = process.id;
     this.#process = process;
     this.#input = options.stdinMode !== "ignore";
@@ -195,7 +199,7 @@ class AgentProcess extends ProcessHandle {
       this.exitCode = 128 + 9; // whoever cannot be followed was killed
       throw error;
     } finally {
-      this.#process.close();
+      leave(this.#process); // which kills it if one of Mastra's listeners has failed
     }
   }
 
@@ -237,6 +241,9 @@ export interface FileEntry {
 const foundMost = 10_000;
 const deepMost = 256;
 const aroundMost = 100;
+
+/** The largest file that is read and written to append to it. */
+const appendedMost = 32 << 20;
 
 function atMost(value: number | undefined, most: number): number {
   return Math.max(0, Math.min(value ?? most, most));
@@ -303,7 +310,9 @@ export class AgentFilesystem {
   /** Appends to a file, by reading and writing it: what another program appends meanwhile is lost. */
   async appendFile(path: string, content: string | Uint8Array): Promise<void> {
     await this.#call(path, "write", async (files, at) => {
-      const before = (await files.read(at).catch(nothingIfMissing)) ?? new Uint8Array();
+      const found = await files.stat(at).catch(nothingIfMissing);
+      if (found !== undefined && found.size > appendedMost) throw new FilesystemError(`${path} has ${found.size} bytes: append to it with a command`, "EFBIG", path);
+      const before = found === undefined ? new Uint8Array() : await files.read(at);
       await this.#workspace.write(at, concat([before, toBytes(content)]));
     });
   }
