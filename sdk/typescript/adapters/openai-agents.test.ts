@@ -10,6 +10,7 @@ import { test } from "node:test";
 import { Runner, RunState, tool, type AgentOutputItem } from "@openai/agents";
 import { dir, file, filesystem, gitRepo, localDir, localFile, Manifest, SandboxAgent, shell, type SandboxClient, type SandboxSession } from "@openai/agents/sandbox";
 import { assistantMessage, functionCall, modelResponder, ScriptedModel, type ScriptedModelInput } from "@openai/agents/testing";
+import type { NodeAgent } from "@execagent/client/node";
 import { ExecagentSandboxClient, type ExecagentSandboxOptions, type ExecagentSandboxSession } from "@execagent/client/openai-agents";
 import { z } from "zod";
 import { folder } from "../test/rig.js";
@@ -153,9 +154,8 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   assert.match(await session.writeStdin({ sessionId: oldest, chars: "\u0003" }), /session not found/);
   assert.match(await session.writeStdin({ sessionId: newest, chars: "\u0003", yieldTimeMs: 30_000 }), /exited with code 130/);
   await session.stop();
-  const agent = await at.connect({ sessionName: session.state.sessionName, existing: true, take: true });
+  const agent = at.agents.at(-1) as NodeAgent;
   while ((await agent.processes()).some(({ argv, exited }) => !exited && argv.includes("exec sleep 1000")));
-  await agent.close();
 });
 
 test("patches: each changes one file in the workspace, once", async (t) => {
@@ -228,8 +228,9 @@ test("files: what is there, what is not, and images", async (t) => {
   mkdirSync(join(at.dir, "sub"));
   writeFileSync(join(at.dir, "sub/x"), "");
   symlinkSync("x", join(at.dir, "sub/link"));
+  symlinkSync("nowhere", join(at.dir, "sub/lost"));
   const listed = (await session.listDir({ path: "./sub" })).sort((a, b) => (a.name < b.name ? -1 : 1));
-  assert.deepEqual(listed, [{ name: "link", path: "sub/link", type: "file" }, { name: "x", path: "sub/x", type: "file" }]);
+  assert.deepEqual(listed, [{ name: "link", path: "sub/link", type: "file" }, { name: "lost", path: "sub/lost", type: "other" }, { name: "x", path: "sub/x", type: "file" }]);
 
   const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
   writeFileSync(join(at.dir, "dot.png"), png);
@@ -314,7 +315,7 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
   const at = await site(t);
   const made = client(at);
   const session = await made.create({ manifest: { environment: { SECRET: { value: "a-secret", ephemeral: true } } } });
-  await session.exec({ cmd: "exec sleep 1000", login: false, yieldTimeMs: 250 });
+  const asked = await session.exec({ cmd: "read word; echo the word is $word", tty: true, login: false, yieldTimeMs: 250 });
   const record = JSON.parse(JSON.stringify(await made.serializeSessionState(session.state))) as Record<string, unknown>;
   assert.deepEqual(Object.keys(record).sort(), ["commands", "sessionName"]);
   assert.equal(Object.keys(record["commands"] as object).length, 1);
@@ -345,6 +346,10 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
 
   await assert.rejects(client({ ...at, dir: "/elsewhere" }).resume(state), /only one/);
   await assert.rejects(other.deserializeSessionState({ ...record }), /no manifest/);
+  // Two calls at once come back to one command.
+  const back = await other.resume(state);
+  const write = (chars: string): Promise<string> => back.writeStdin({ sessionId: asked.sessionId as number, chars, yieldTimeMs: 30_000 });
+  assert.match((await Promise.all([write("two "), write("calls\n")])).join("\n"), /the word is (two calls|calls)/);
   await other.delete(state);
   await assert.rejects(client(at).resume(state), /session/);
   await session.disconnect();

@@ -173,8 +173,8 @@ export interface Patched {
   readonly diff: string | undefined;
 }
 
-/** How large a file may be to pass as one message, in bytes: in base64 it is then below 64 MiB. */
-const wholeMost = 32 << 20;
+/** How large a file may be to pass as one message, in bytes: in base64 it is then below 64 MiB. @internal */
+export const wholeMost = 32 << 20;
 
 /** The most bytes of an open file that one request reads or writes. */
 const blockMost = 1 << 20;

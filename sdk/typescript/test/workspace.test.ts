@@ -84,9 +84,9 @@ test("a policy holds for commands and for files", { timeout }, async (t) => {
   writeFileSync(join(home, "w/key.pem"), "k");
   writeFileSync(join(home, "out"), "o");
   symlinkSync(join(home, "out"), join(home, "w/link"));
-  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: join(home, "w"), deny: ["*.pem", join(home, "out")] } });
+  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: ".", deny: ["*.pem", join(home, "out")] } });
   assert.equal((await w.shell("echo x >a && cat a", { cwd: "sub" })).text, "x\n");
-  // The pattern starts at the working directory, not at that of the command.
+  // Paths and patterns start at the working directory, not at that of the command.
   assert.notEqual((await w.shell("cat ../key.pem", { cwd: "sub" })).exitCode, 0);
   const { files } = await w.open();
   await w.write("sub/b", "y");

@@ -1,6 +1,6 @@
 import { GapError, ServerError } from "../errors.js";
 import type { Process } from "../process.js";
-import type { Workspace } from "./workspace.js";
+import { joined, type Workspace } from "./workspace.js";
 
 /* The commands that a model starts, comes back to, and writes to: the tools exec_command and write_stdin. */
 
@@ -134,6 +134,7 @@ export class Commands {
   readonly #commands = new Map<number, Command>();
   /** Commands of an earlier client, and the last event of each that was told. */
   readonly #earlier: Map<number, number>;
+  readonly #attaching = new Map<number, Promise<Command | undefined>>();
   #starting = 0;
 
   constructor(workspace: Workspace, earlier: Readonly<Record<string, number>>) {
@@ -175,7 +176,7 @@ export class Commands {
   /** Writes to a command if there is something to write, waits, and returns what has come since the last call. */
   async write(number: number, chars: string, patience: Patience): Promise<Update> {
     const began = performance.now();
-    const command = this.#commands.get(number) ?? (await this.#attach(number));
+    const command = this.#commands.get(number) ?? (await joined(this.#attaching, number, () => this.#attach(number)));
     if (command === undefined) return told(`write_stdin failed: session not found: ${number}`);
     command.lastUsed = began;
     if (chars !== "" && command.running) {

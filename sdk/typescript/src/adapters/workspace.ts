@@ -5,7 +5,7 @@ import { size } from "../bounds.js";
 import { background, duration, type CallOptions, type Info, type SessionOptions } from "../client.js";
 import { until, within } from "../connection.js";
 import { ClosedError, DisconnectedError, NotFoundError, ServerError, TakenError, TimeoutError, UsageError } from "../errors.js";
-import type { Entry, Files } from "../files.js";
+import { wholeMost, type Entry, type Files } from "../files.js";
 import { Kept, Pieces } from "../kept.js";
 import type { Exit, Process } from "../process.js";
 import { only, type Policy } from "../sandbox.js";
@@ -27,7 +27,7 @@ export interface WorkspaceOptions
   existing?: boolean | undefined;
   /** The working directory, absolute; by default that of the agent. It is made if it is missing. */
   cwd?: string | undefined;
-  /** What commands may do, and calls of files. Relative patterns in `deny` start at the working directory. */
+  /** What commands may do, and calls of files. Relative paths and patterns start at the working directory. */
   sandbox?: Policy | undefined;
   /** Ends a command that takes longer, unless its call has a limit of its own. By default there is no limit. */
   timeoutMs?: number | undefined;
@@ -35,7 +35,7 @@ export interface WorkspaceOptions
   maxOutput?: number | string | undefined;
 }
 
-const optionWords = [
+export const optionWords = [
   "env", "inherit", "execPolicy", "memory", "cpus", "pids", "fileSize", "user", "session", "existing", "cwd", "sandbox", "timeoutMs", "maxOutput",
 ];
 
@@ -308,9 +308,6 @@ export interface Opened {
   readonly files: Files;
 }
 
-/** The largest content that can be written with the directories of its path. */
-const wholeMost = 32 << 20;
-
 /** Reads a stream to its end, or as soon as it has too much for one request. */
 async function begin(reader: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal | undefined): Promise<{ bytes: Uint8Array; done: boolean }> {
   const pieces = new Pieces();
@@ -334,12 +331,14 @@ function behind(bytes: Uint8Array, reader: ReadableStreamDefaultReader<Uint8Arra
   });
 }
 
-/** Lets the patterns of a policy start at one directory, because a command may start in another one. */
+/** Lets the paths and patterns of a policy start at one directory, because a command may start in another one. */
 function absolute(policy: Policy, cwd: string): Policy {
+  const places = (["workspace", "readable"] as const).map((word): Policy => (policy[word] === undefined ? {} : { [word]: [policy[word]].flat().map((path) => resolve(cwd, path)) }));
   const deny = policy.deny === undefined ? [] : [policy.deny].flat();
-  if (deny.every((path) => path.startsWith("/"))) return policy;
-  if (/[*?[{\\]/.test(cwd)) throw new UsageError(`${printable(cwd, 256)} has characters of patterns: give absolute patterns in deny`);
-  return { ...policy, deny: deny.map((path) => (path.startsWith("/") ? path : `${cwd === "/" ? "" : cwd}/${path}`)) };
+  if (/[*?[{\\]/.test(cwd) && !deny.every((path) => path.startsWith("/"))) {
+    throw new UsageError(`${printable(cwd, 256)} has characters of patterns: give absolute patterns in deny`);
+  }
+  return Object.assign({ ...policy, deny: deny.map((path) => (path.startsWith("/") ? path : `${cwd === "/" ? "" : cwd}/${path}`)) }, ...places) as Policy;
 }
 
 /** Returns the clean absolute form of a path that begins at a directory, unless it is absolute. */
@@ -356,6 +355,16 @@ export function resolve(cwd: string, path: string): string {
 /** Returns the variables that have a value. */
 function present(env: Readonly<Record<string, string | undefined>> = {}): Record<string, string> {
   return Object.fromEntries(Object.entries(env).filter((pair): pair is [string, string] => pair[1] !== undefined));
+}
+
+/** Makes a call, or returns the one for the same thing that is under way. */
+export function joined<K, T>(underWay: Map<K, Promise<T>>, thing: K, call: () => Promise<T>): Promise<T> {
+  let made = underWay.get(thing);
+  if (made === undefined) {
+    made = call().finally(() => underWay.delete(thing));
+    underWay.set(thing, made);
+  }
+  return made;
 }
 
 async function fed(process: Process, input: Uint8Array): Promise<void> {
