@@ -253,8 +253,8 @@ describe("the rules of sandboxes", () => {
 
   test("upload and download", async () => {
     const bytes = new Uint8Array(1 << 20).map((_, i) => i);
-    const up = await backend.uploadFiles([[path("up/a"), bytes], [at.dir, bytes], ["relative", bytes], [path("up/a/b"), bytes]]);
-    assert.deepEqual(up.map(({ error }) => error), [null, "is_directory", "invalid_path", "file_not_found"]);
+    const up = await backend.uploadFiles([[path("up/a"), bytes], [at.dir, bytes], ["relative", bytes], [path("up/a/b"), bytes], [path("\ud800"), bytes]]);
+    assert.deepEqual(up.map(({ error }) => error), [null, "is_directory", "invalid_path", "file_not_found", "invalid_path"]);
     const down = await backend.downloadFiles([path("up/a"), path("none"), at.dir, "x\0"]);
     assert.deepEqual(down.map(({ error }) => error), [null, "file_not_found", "is_directory", "invalid_path"]);
     assert.deepEqual(down[0]?.content, bytes);

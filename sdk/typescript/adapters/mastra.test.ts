@@ -85,6 +85,8 @@ test("a session", { timeout }, async (t) => {
   const again = open(t, place, { ...first.ref, existing: true });
   const [process] = (await again.sandbox.processes?.list()) ?? [];
   assert.ok(process?.running === true);
+  const found = await Promise.all([1, 2].map(() => again.sandbox.processes?.get(process.pid)));
+  assert.ok(found[0] !== undefined && found[0] === found[1]); // also by two calls at once
   await drive(transcript, again, "Is the process still there?", [
     ["execute_command", { command: "echo 'still here' >door; cat answer" }],
     ["get_process_output", { pid: process.pid, wait: true }],
@@ -191,6 +193,8 @@ async function told(fs: WorkspaceFilesystem, dir: string): Promise<string[]> {
   await note("move", fs.moveFile("m/o/e", "m/p/e"));
   await note("move once", fs.moveFile("m/p/e", "a/e", { overwrite: false }));
   await note("move nothing", fs.moveFile("none", "a/e"));
+  symlinkSync("nowhere", join(dir, "a/lost"));
+  await note("move a link", fs.moveFile("a/lost", "m/lost"));
   await note("delete", fs.deleteFile("m/p/e"));
   await note("delete again", fs.deleteFile("m/p/e"));
   await note("delete by force", fs.deleteFile("m/p/e", { force: true }));

@@ -6,7 +6,7 @@
 
 import type { Agent } from "../agent.js";
 import { IsADirectoryError, NotADirectoryError, PermissionDeniedError, ServerError, UsageError } from "../errors.js";
-import type { Files } from "../files.js";
+import { wholeMost, type Files } from "../files.js";
 import { concat, decodeBase64, printable, toBytes, toText } from "../text.js";
 import { isMissing, listed, resolve, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
@@ -52,8 +52,7 @@ export type FileOperationError = "file_not_found" | "permission_denied" | "is_di
 /** How long a command may take if nothing else is said. */
 const patienceMs = 30 * 60_000;
 
-/** The largest file that is read as a whole; of a larger text only the lines that are asked for are kept. */
-const wholeMost = 32 << 20;
+/** How many characters of a file are shown that is too large to be read as a whole. */
 const pageMost = 4 << 20;
 const blockBytes = 1 << 20;
 
@@ -244,11 +243,12 @@ export class ExecagentBackend implements AsyncDisposable {
 
   /** Copies a file, and says in the words of the harness why it was not copied. */
   async #copied<T>(path: string, copy: (at: string) => Promise<T>): Promise<{ value: T | null; error: FileOperationError | null }> {
-    if (!path.startsWith("/") || path.includes("\0")) return { value: null, error: "invalid_path" };
+    if (!path.startsWith("/")) return { value: null, error: "invalid_path" };
     const at = resolve("/", path);
     try {
       return { value: await copy(at), error: null };
     } catch (error) {
+      if (error instanceof UsageError) return { value: null, error: "invalid_path" };
       if (!(error instanceof ServerError)) throw error;
       if (isMissing(error)) return { value: null, error: "file_not_found" };
       if (error instanceof PermissionDeniedError) return { value: null, error: "permission_denied" };

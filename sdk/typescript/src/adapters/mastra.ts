@@ -12,10 +12,10 @@ import {
 import type { Agent } from "../agent.js";
 import { duration } from "../client.js";
 import { AlreadyExistsError, ServerError, UsageError } from "../errors.js";
-import type { Files, Search, SearchOptions } from "../files.js";
+import { wholeMost, type Files, type Search, type SearchOptions } from "../files.js";
 import type { Exit, Process } from "../process.js";
 import { concat, randomId, toBytes, toText } from "../text.js";
-import { isMissing, leave, listed, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, joined, leave, listed, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -100,6 +100,7 @@ export class AgentSandbox extends MastraSandbox {
 class Processes extends SandboxProcessManager {
   readonly #workspace: Workspace;
   readonly #limitMs: number | undefined;
+  readonly #attaching = new Map<string, Promise<AgentProcess | undefined>>();
 
   constructor(workspace: Workspace, limitMs: number | undefined) {
     super();
@@ -131,8 +132,10 @@ class Processes extends SandboxProcessManager {
   }
 
   override async get(pid: string): Promise<ProcessHandle | undefined> {
-    const known = this._tracked.get(pid);
-    if (known !== undefined) return known;
+    return this._tracked.get(pid) ?? joined(this.#attaching, pid, () => this.#attach(pid));
+  }
+
+  async #attach(pid: string): Promise<AgentProcess | undefined> {
     const { agent } = await this.#workspace.open();
     try {
       return this.#track(new AgentProcess(await agent.attach(pid), {}, undefined));
@@ -242,9 +245,6 @@ const foundMost = 10_000;
 const deepMost = 256;
 const aroundMost = 100;
 
-/** The largest file that is read and written to append to it. */
-const appendedMost = 32 << 20;
-
 function atMost(value: number | undefined, most: number): number {
   return Math.max(0, Math.min(value ?? most, most));
 }
@@ -311,7 +311,7 @@ export class AgentFilesystem {
   async appendFile(path: string, content: string | Uint8Array): Promise<void> {
     await this.#call(path, "write", async (files, at) => {
       const found = await files.stat(at).catch(nothingIfMissing);
-      if (found !== undefined && found.size > appendedMost) throw new FilesystemError(`${path} has ${found.size} bytes: append to it with a command`, "EFBIG", path);
+      if (found !== undefined && found.size > wholeMost) throw new FilesystemError(`${path} has ${found.size} bytes: append to it with a command`, "EFBIG", path);
       const before = found === undefined ? new Uint8Array() : await files.read(at);
       await this.#workspace.write(at, concat([before, toBytes(content)]));
     });
@@ -337,7 +337,7 @@ export class AgentFilesystem {
 
   async moveFile(from: string, to: string, options: { overwrite?: boolean } = {}): Promise<void> {
     await this.#call(from, "move", async (files, at) => {
-      await files.stat(at);
+      await files.stat(at, { follow: false });
       const { at: target } = await this.#workspace.place(to);
       await this.#workspace.parents(target);
       await files.rename(at, target, { replace: options.overwrite !== false }).catch((error: unknown) => {
