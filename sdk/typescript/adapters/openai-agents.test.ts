@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { Runner, RunState, tool, type AgentOutputItem } from "@openai/agents";
 import { dir, file, filesystem, gitRepo, localDir, localFile, Manifest, SandboxAgent, shell, type SandboxClient, type SandboxSession } from "@openai/agents/sandbox";
 import { assistantMessage, functionCall, modelResponder, ScriptedModel, type ScriptedModelInput } from "@openai/agents/testing";
-import type { NodeAgent } from "@execagent/client/node";
+import type { NodeAgent, NodeOptions } from "@execagent/client/node";
 import { ExecagentSandboxClient, type ExecagentSandboxOptions, type ExecagentSandboxSession } from "@execagent/client/openai-agents";
 import { z } from "zod";
 import { folder } from "../test/rig.js";
@@ -146,6 +146,12 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   const asked = await run("read a; read b; echo $a and $b", { tty: true, yieldTimeMs: 250 });
   assert.match(await session.writeStdin({ sessionId: asked.sessionId as number, chars: "one\ntwo\n", yieldTimeMs: 30_000 }), /exited with code 0[^]*one and two/);
 
+  // Two that start at once have two numbers.
+  const random = t.mock.method(Math, "random", () => (random.mock.callCount() < 3 ? 0.5 : 0.7));
+  const pair = await Promise.all([run("echo 1"), run("echo 2")]);
+  random.mock.restore();
+  assert.deepEqual(pair.map(({ output }) => output), ["1\n", "2\n"]);
+
   // Of many commands those go on that were used last.
   const sleep = async (): Promise<number> => (await run("exec sleep 1000", { yieldTimeMs: 0 })).sessionId as number;
   const oldest = await sleep();
@@ -156,6 +162,28 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   await session.stop();
   const agent = at.agents.at(-1) as NodeAgent;
   while ((await agent.processes()).some(({ argv, exited }) => !exited && argv.includes("exec sleep 1000")));
+});
+
+test("a client that has failed: the commands and the ports are found again", async (t) => {
+  const at = await site(t);
+  const connect = (session?: NodeOptions): Promise<NodeAgent> => at.connect({ ...session, recoveryTimeoutMs: 1 });
+  const made = client({ ...at, connect });
+  await using session = await made.create();
+  const web = createServer((_request, response) => response.end("served"));
+  await new Promise<void>((resolve) => web.listen(0, "127.0.0.1", resolve));
+  t.after(() => web.close());
+  const { port } = web.address() as AddressInfo;
+  const get = async (): Promise<string> => {
+    const endpoint = await session.resolveExposedPort(port);
+    return (await fetch(`http://${endpoint.host}:${endpoint.port}/`, { headers: { connection: "close" } })).text();
+  };
+  assert.equal(await get(), "served");
+  const { sessionId = 0 } = await session.exec({ cmd: "echo begun; read word; echo the word is $word", tty: true, login: false, yieldTimeMs: 250 });
+  at.proxy.cut();
+  await at.agents.at(-1)?.ended;
+  assert.deepEqual(Object.keys((await made.serializeSessionState(session.state))["commands"] as object), [String(sessionId)]);
+  assert.match(await session.writeStdin({ sessionId, chars: "here\n", yieldTimeMs: 30_000 }), /the word is here/);
+  assert.equal(await get(), "served");
 });
 
 test("patches: each changes one file in the workspace, once", async (t) => {
@@ -339,7 +367,7 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
   const { root } = box.state.manifest;
   assert.equal(root, `/tmp/${box.state.sessionName}`);
   assert.equal(statSync(root).mode & 0o777, 0o700);
-  assert.match((await box.exec({ cmd: "pwd; echo hi >x && cat x; touch /etc/x", login: false })).output, new RegExp(`^${root}\nhi\n.*(Read-only|denied)`));
+  assert.match((await box.exec({ cmd: "pwd; echo hi >x && cat x; touch /etc/x 2>&1", login: false })).output, new RegExp(`^${root}\nhi\n.*(Read-only|denied)`));
   await box.disconnect();
   await hidden.delete(await hidden.deserializeSessionState(JSON.parse(JSON.stringify({ ...(await hidden.serializeSessionState(box.state)), manifest: { root } }))));
   assert.ok(!existsSync(root));

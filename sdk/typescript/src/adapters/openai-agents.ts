@@ -462,9 +462,10 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     if (exposedPorts.length > 0 && !exposedPorts.includes(portNumber(port))) throw new UsageError(`port ${port} is not one of exposedPorts`);
     let open = this.#ports.get(portNumber(port));
     if (open === undefined) {
-      open = forward(agent, port, { sandbox });
-      this.#ports.set(port, open);
-      void open.catch(() => this.#ports.delete(port));
+      const made = (open = forward(agent, port, { sandbox }));
+      this.#ports.set(port, made);
+      const forget = (): void => void (this.#ports.get(port) === made && this.#ports.delete(port));
+      made.then(() => agent.ended.then(forget), forget); // it ends with the client
     }
     const { host, port: here } = await open;
     return { host, port: here, tls: false };
