@@ -66,7 +66,15 @@ func (c *call) resolve(ctx context.Context, full string) (string, error) {
 		return real, err
 	}
 	dir, err := c.resolve(ctx, path.Dir(full))
-	return path.Join(dir, path.Base(full)), err
+	if err != nil {
+		return "", err
+	}
+	real = path.Join(dir, path.Base(full))
+	// A link to a missing file does not exist for such an agent either, but writing follows it.
+	if _, err := c.agent.files.StatWithoutLinks(ctx, real); !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is a link to a file that does not exist, and this agent cannot tell where that is", full)
+	}
+	return real, nil
 }
 
 // readFile is the tool read_file.
