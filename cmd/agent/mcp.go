@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/execagent/execagent/cmd/agent/internal/sessions"
 	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/build"
+	"github.com/execagent/execagent/protocol"
 	"github.com/execagent/execagent/rpc"
 	"github.com/execagent/execagent/transport"
 )
@@ -42,8 +44,16 @@ type mcpFlags struct {
 	Origin []string `sep:"none" env:"AGENT_MCP_ORIGIN" placeholder:"URL" help:"Let web pages of this origin, such as https://app.example.com, use --listen http://. Can be repeated. Default: none."`
 	authFlags
 
-	// ServeAgent serves as the agent of agent-mcp, on standard input and output.
-	ServeAgent bool `hidden:""`
+	// ServeAgent is a servedAgent as JSON: serve as the agent of agent-mcp, on standard input and output.
+	ServeAgent string `hidden:""`
+}
+
+// servedAgent is what the agent of agent-mcp needs of the command line. The line itself may have secrets (-e), and all
+// users of the machine could read it for as long as that agent runs.
+type servedAgent struct {
+	Rules    execRuleFlags
+	Limits   protocol.ProcessLimits
+	LogLevel string
 }
 
 func (*mcpFlags) Help() string {
@@ -74,6 +84,9 @@ Exit codes: 0 after the end of standard input or a signal, 1 when it cannot serv
 
 // Check finds flags that contradict each other. The parser calls it.
 func (f *mcpFlags) Check() error {
+	if f.ServeAgent != "" {
+		return nil // all that counts was checked
+	}
 	if err := f.checkHere(f.Local, "runs commands here"); err != nil {
 		return err
 	}
@@ -122,7 +135,7 @@ func (f *mcpFlags) address() (string, error) {
 
 // run becomes agent-mcp.
 func (f *mcpFlags) run(sys program.System) int {
-	if f.ServeAgent {
+	if f.ServeAgent != "" {
 		return serveUntilSignal(sys, 0, func(ctx context.Context) error { return unlessEnded(ctx, f.serveAgent(ctx, sys)) })
 	}
 	path, err := mcpconfig.Find()
@@ -145,7 +158,13 @@ func (f *mcpFlags) run(sys program.System) int {
 
 // serveAgent serves as the agent of agent-mcp.
 func (f *mcpFlags) serveAgent(ctx context.Context, sys program.System) error {
-	m, err := embed(sys, &f.execRuleFlags, &f.limitFlags, f.Logger(sys))
+	var told servedAgent
+	if err := json.Unmarshal([]byte(f.ServeAgent), &told); err != nil {
+		return fmt.Errorf("--serve-agent: %w", err)
+	}
+	limits := &limitFlags{Memory: program.Size(told.Limits.MemoryBytes), CPUs: processors(told.Limits.MilliCPUs), PIDs: told.Limits.Processes}
+	f.LogLevel = told.LogLevel
+	m, err := embed(sys, &told.Rules, limits, f.Logger(sys))
 	if err != nil {
 		return err
 	}
@@ -177,7 +196,15 @@ func (f *mcpFlags) config(sys program.System) (*mcpconfig.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding this program: %w", err)
 		}
-		c.Agent = slices.Concat([]string{self, "mcp", "--serve-agent"}, sys.Args[1:])
+		told := servedAgent{Rules: f.execRuleFlags, LogLevel: f.LogLevel}
+		if limits := f.limits(); limits != nil {
+			told.Limits = *limits
+		}
+		line, err := json.Marshal(told)
+		if err != nil {
+			return nil, err
+		}
+		c.Agent = []string{self, "mcp", "--serve-agent=" + string(line)}
 		if c.Dir, err = program.Abs(c.Dir); err != nil {
 			return nil, err
 		}

@@ -49,18 +49,22 @@ type server struct {
 	executor *executor
 	mcp      *mcp.Server
 	slots    chan struct{}
-	editing  sync.Mutex // one edit at a time, because an edit reads and then writes
+	editing  chan struct{} // one edit at a time, because an edit reads and then writes
 
 	ctx    context.Context // ends with the server, and calls with it
 	cancel context.CancelFunc
+	late   context.Context // ends lastWords after ctx
 }
 
 // instructions are for the model.
 const instructions = `Commands and files are on the machine that this server works on%s; relative paths start at its working directory. If an answer says that p7 still runs, call read_output with the process_id p7 until it has ended. Output that was left out can be read again with read_output (after_seq).`
 
 func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
-	s := &server{config: config, sys: sys, executor: newExecutor(config, sys), slots: make(chan struct{}, maxCalls)}
+	s := &server{config: config, sys: sys, executor: newExecutor(config, sys), slots: make(chan struct{}, maxCalls), editing: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	late, end := context.WithCancel(context.Background())
+	s.late = late
+	context.AfterFunc(s.ctx, func() { time.AfterFunc(lastWords, end) })
 	where := ""
 	if config.Agent == nil {
 		where = " (" + config.Target.Name() + ")"
@@ -86,11 +90,14 @@ func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
 	return s, nil
 }
 
-// close ends all calls, and the client of the agent.
+// close ends all calls, and the client of the agent. A call that cannot write to its client is not waited for.
 func (s *server) close() {
 	s.cancel()
 	for range maxCalls {
-		s.slots <- struct{}{} // no call runs any more
+		select {
+		case s.slots <- struct{}{}:
+		case <-s.late.Done():
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -303,8 +310,10 @@ func (c *call) await(ctx context.Context, p *process, until time.Time) (q *quest
 		if q != nil && !asking {
 			switch wayOf(c.request.Session) {
 			case noWay:
-				desk.settle(q, verdict{deny, "this MCP client cannot ask its user"})
-				continue
+				if !p.asks { // else another client has started it, and is asked
+					desk.settle(q, verdict{deny, "this MCP client cannot ask its user"})
+					continue
+				}
 			case byAnswer:
 				return q
 			case byRequest:
