@@ -33,11 +33,15 @@ var (
 // of a request that was sent, because the request may have been carried out. After
 // the client has failed (see [Client.Done]), another attempt needs a new client.
 func Retryable(err error) bool {
+	lost, ok := errors.AsType[*DisconnectedError](err)
+	if ok && lost.Sent {
+		return false // whatever its causes are
+	}
 	if connect, ok := errors.AsType[*ConnectError](err); ok {
 		return !connect.Final
 	}
-	if lost, ok := errors.AsType[*DisconnectedError](err); ok {
-		return !lost.Sent && !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
+	if ok {
+		return !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
 	}
 	if refused, ok := errors.AsType[*ServerError](err); ok {
 		return refused.Err.Code == protocol.CodeSessionAttached
