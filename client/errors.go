@@ -34,14 +34,13 @@ var (
 // the client has failed (see [Client.Done]), another attempt needs a new client.
 func Retryable(err error) bool {
 	lost, ok := errors.AsType[*DisconnectedError](err)
-	if ok && lost.Sent {
-		return false // whatever its causes are
-	}
-	if connect, ok := errors.AsType[*ConnectError](err); ok {
+	connect, failed := errors.AsType[*ConnectError](err)
+	// A client that had sent a request may have given up because of a ConnectError.
+	if failed && !(ok && lost.Sent && errors.Is(lost, connect)) {
 		return !connect.Final
 	}
 	if ok {
-		return !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
+		return !lost.Sent && !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
 	}
 	if refused, ok := errors.AsType[*ServerError](err); ok {
 		return refused.Err.Code == protocol.CodeSessionAttached
