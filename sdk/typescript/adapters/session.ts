@@ -17,8 +17,6 @@ export interface Site {
   readonly dir: string;
   readonly token: string;
   readonly proxy: Proxy;
-  /** What {@link connect} has returned. */
-  readonly agents: readonly NodeAgent[];
   /** Connects through the proxy, in the session that an adapter asks for. */
   readonly connect: (session?: NodeOptions) => Promise<NodeAgent>;
 }
@@ -30,19 +28,11 @@ export const readOnly: Policy = { readOnly: true };
 export const cutCommand = "echo begun; read word <gate; echo $word";
 
 /** Waits for {@link cutCommand}, cuts its connection, and lets it go on. */
-export async function cutOnce({ proxy, dir, agents }: Site): Promise<void> {
+export async function cutOnce({ proxy, dir }: Site): Promise<void> {
   const gate = await open(join(dir, "gate"), "w"); // once the command reads
-  // A command whose start is not answered is not followed, and it may run before its answer.
-  for (const agent of agents) while (unanswered(agent)) await agent.status();
   proxy.cut();
   await gate.write("and ended\n");
   await gate.close();
-}
-
-/** Reports whether the answer to the start of a command has not come yet. */
-function unanswered(agent: NodeAgent): boolean {
-  const { processes } = (agent as unknown as { client: { processes: Map<string, { started?: object }> } }).client;
-  return [...processes.values()].some(({ started }) => started === undefined);
 }
 
 /** Starts an agent that wants a token, and writes the project. */
@@ -57,14 +47,9 @@ export async function site(t: Ends): Promise<Site> {
   writeFileSync(join(dir, "sum.sh"), 'echo $(($1 - $2))\n');
   writeFileSync(join(dir, "test.sh"), 'got=$(sh sum.sh 1 2)\n[ "$got" = 3 ] && echo ok || { echo "sum.sh 1 2 gave $got"; exit 1; }\n');
   execFileSync("mkfifo", [join(dir, "gate")]);
-  const agents: NodeAgent[] = [];
   return {
-    dir, token, proxy, agents,
-    connect: async (session) => {
-      const agent = await connect(proxy.url, { token, ...session });
-      agents.push(agent);
-      return agent;
-    },
+    dir, token, proxy,
+    connect: (session) => connect(proxy.url, { token, ...session }),
   };
 }
 

@@ -347,6 +347,7 @@ class Process:
         self._readers: tuple[OutputReader, OutputReader] | None = None
         self._catching = asyncio.Lock()
         self._behind = attached  # events are held until the server was asked for earlier ones
+        self._unknown = False  # whether the server has it: its start is made again, and nobody asks for events
         self._chasing = False
         self._deaf = False  # events are dropped from now on
         self._ended = False
@@ -613,6 +614,15 @@ class Process:
         """Note that events may have been missed. Until catch_up has asked the server, events are held."""
         self._behind = True
 
+    def doubt(self) -> None:
+        """Note that the server may not know the process."""
+        self._unknown = self._behind = True
+
+    def believe(self) -> None:
+        """End the doubt, and ask for all events."""
+        self._unknown = False
+        self._chase()
+
     async def catch_up(self, link: Link) -> None:
         """Ask the server for missed events, until none is missing.
 
@@ -621,7 +631,7 @@ class Process:
         async with self._catching:
             wait, idle = 0, 0
             while idle < _MAX_IDLE:
-                if self._deaf or not self._behind:
+                if self._deaf or not self._behind or self._unknown:
                     return
                 if self._queue.overfull:
                     self._chase()
