@@ -68,6 +68,7 @@ class Connect(Protocol):
 
     def __call__(self, *, session: str, existing: bool, take: bool, retain: float | None) -> Awaitable[Agent]:
         """Return a client in the session."""
+        ...
 
 
 class Options(TypedDict, total=False):

@@ -258,7 +258,7 @@ class _Command:
         """
         if self._task is None:
             self._task = asyncio.create_task(self.run(w, self._see))
-            self._task.add_done_callback(lambda _: self._changed.set())
+            self._task.add_done_callback(self._ended)
         while True:
             self._changed.clear()
             while self._pieces:
@@ -273,6 +273,11 @@ class _Command:
                         return StreamChunk(text, stream)
                 return await self._task
             await self._changed.wait()
+
+    def _ended(self, task: asyncio.Task[ExecutionResult]) -> None:
+        if not task.cancelled():
+            task.exception()  # so that nobody complains if it is not taken
+        self._changed.set()
 
     def _see(self, event: Output) -> None:
         stream: StreamType = "stderr" if event.stream == "stderr" else "stdout"
