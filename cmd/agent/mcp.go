@@ -25,12 +25,14 @@ type mcpFlags struct {
 	Local bool   `help:"Run the commands on this machine, whatever the current context is."`
 	Dir   string `short:"C" bytes:"" env:"AGENT_MCP_DIR" placeholder:"DIR" help:"Directory of commands, and of relative paths of the tools. Default: the current directory; on another agent, that agent's working directory."`
 
-	Root []string `sep:"none" env:"AGENT_MCP_ROOT" bytes:"" placeholder:"DIR" help:"Refuse paths outside of this directory to the tools for files, and as directories of commands. What a command itself may do is limited by a sandbox only. Can be repeated."`
+	Root []string `sep:"none" env:"AGENT_MCP_ROOT" bytes:"" placeholder:"DIR" help:"Refuse paths outside of this directory to the tools for files, and as directories of commands. Only a sandbox limits what a command itself does. Can be repeated."`
 	Env  []string `short:"e" bytes:"" sep:"none" env:"AGENT_MCP_ENV" secret:"" placeholder:"NAME[=VALUE]" help:"Set a variable for all commands; NAME alone passes on this process's variable. Can be repeated."`
 
 	Session   string         `env:"AGENT_MCP_SESSION" placeholder:"NAME" help:"Name of the agent's session that has the commands. A later MCP server with the same name finds them again. Default: a new name."`
 	Retain    *time.Duration `env:"AGENT_MCP_RETAIN" placeholder:"DURATION" help:"How long the agent keeps the session when nothing runs in it and no MCP server uses it. Default: a day, or what the agent allows."`
 	Questions string         `default:"ask" enum:"ask,refuse" env:"AGENT_MCP_QUESTIONS" placeholder:"ask|refuse" help:"What happens if rules, or --network, leave a decision to the user: ask asks through the MCP client, if it can ask; refuse always refuses. Default: ${default}."`
+
+	Data bool `env:"AGENT_MCP_DATA" help:"Give each answer as data (structuredContent), too, for programs. Not for assistants, because Claude Code and Codex show a model the data instead of the text."`
 
 	confineFlags
 	execRuleFlags
@@ -47,13 +49,13 @@ type mcpFlags struct {
 func (*mcpFlags) Help() string {
 	return `Gives a coding assistant that speaks MCP (Claude Code, Codex, editors and others) nine tools: exec, read_output, write_stdin, signal, processes, read_file, write_file, edit and search. Commands and files are those of this machine, or of the agent that --url, --context or --registry names.
 
-No call takes longer than 45 seconds. A command that runs on is an answer with an id (p7), and read_output waits for more. A call that is cancelled ends no command.
+No call takes longer than 45 seconds. If a command still runs then, the answer has its id (p7), and read_output waits for more. A cancelled call ends no command.
 
-Life: on another agent, commands belong to a session with a name (--session), and outlive the client and this program. Without --session the name is new, and the session is left only if something still runs in it. On this machine, commands end with this program.
+Life: on another agent, commands belong to a session with a name (--session), and outlive the client and this program. Without --session each start makes a new session. It stays only if something still runs in it. On this machine, commands end with this program.
 
 Sandbox: --read-only, --workspace, --network and the like confine all commands and the tools for files, as agent exec does. Without such a flag nothing is confined, and commands can do what the user of the agent can do.
 
-Questions: if rules (--exec-policy, or those of the agent) or --network leave a decision to the user, the MCP client asks: once, for this session, or no. If the client cannot ask, the answer is no, and the result says why.
+Questions: if rules (--exec-policy, or those of the agent) or --network leave a decision to the user, the MCP client asks. The user allows it once, allows it for this session, or denies it. If the client cannot ask, the answer is no, and the result says why.
 
 HTTP: with --listen http:// clients need a token: the one of --ws-auth, or else a new one in a file that standard error names. Web pages are refused, except those of --origin.
 
@@ -160,7 +162,7 @@ func (f *mcpFlags) config(sys program.System) (*mcpconfig.Config, error) {
 		Policy: f.confineFlags.Flags, Confined: f.FileFlag() != "" || len(f.Network) > 0, NetworkOn: f.network.On, Plain: f.NoTransparent,
 		Refusals: !f.NoRefusals, Start: &mcpconfig.Start{Limits: f.limits()},
 		Env: variablesOf(sys, f.Env), Dir: f.Dir, Roots: f.Root,
-		Session: f.Session, Retain: f.Retain, Ask: f.Questions == "ask",
+		Session: f.Session, Retain: f.Retain, Ask: f.Questions == "ask", Data: f.Data,
 		Listen: f.Listen, Auth: f.auth(), Origins: f.Origin,
 	}
 	if f.network.Managed {

@@ -29,7 +29,7 @@ import (
 //	                            deny, decline, or none if it cannot be asked. The client http ARG is one of $HTTP
 //	NAME TOOL JSON              call a tool. The answer is a text, after "error: " if it says that it is an error
 //	~ REGEXP                    the answer matches, or a line of it; !~ it does not
-//	data JSON                   members that the answer has as data
+//	data JSON                   members that the answer has as data, which needs agent mcp --data. null: it has none
 //	begin NAME TOOL JSON        call a tool, and go on meanwhile. until ~ REGEXP waits for progress with such a line
 //	end, cancel                 wait for the call that was begun, or cancel it
 //	close NAME, kill NAME       end a client, or kill it with its agent mcp
@@ -133,6 +133,7 @@ func (s *mcpStage) step(word, rest string) {
 	case "data":
 		var want, got map[string]any
 		rig.Must(s, json.Unmarshal([]byte(rest), &want), json.Unmarshal(rig.Value(json.Marshal(s.data)), &got))
+		rig.Is(s, got == nil, want == nil, "without data")
 		for name := range want {
 			rig.Same(s, name, want[name], got[name])
 		}

@@ -138,9 +138,7 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		fmt.Fprintf(&words, "[the file has %d lines]\n", *page.total)
 	}
 	addNotes(&words, c.notes)
-	result := answer(words.String(), data)
-	result.Meta = mcp.Meta{"anthropic/maxResultSizeChars": 2 * maxText}
-	return result, nil
+	return answer(words.String(), data), nil
 }
 
 // page is a part of a text file.

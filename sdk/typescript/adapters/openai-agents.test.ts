@@ -221,7 +221,7 @@ test("files: what is there, what is not, and images", async (t) => {
   assert.equal(await session.directoryExists("sum.sh"), false);
   assert.equal(await session.directoryExists("/etc"), true);
   await assert.rejects(session.pathExists("/usr"), /not below/);
-  assert.match((await session.createEditor().createFile({ type: "create_file", path: "/etc/x", diff: "+x\n" })).output, /granted only to be read/);
+  assert.match((await session.createEditor().createFile({ type: "create_file", path: "/etc/x", diff: "+x\n" })).output, /granted for reading only/);
   assert.equal(Buffer.from(await session.readFile({ path: "sum.sh", maxBytes: 4 })).toString(), "echo");
   await assert.rejects(session.readFile({ path: "missing" }), { code: "ENOENT" });
   await assert.rejects(session.listDir({ path: "missing" }), { code: "ENOENT" });

@@ -57,6 +57,7 @@ type Config struct {
 	Session string // "": a new name, or none with Agent
 	Retain  *time.Duration
 	Ask     bool // questions go to the user of the client; else the answer is no
+	Data    bool // answers are data, too
 
 	Listen  string // Stdio, or the host and port of an HTTP server
 	Auth    transport.AuthOptions

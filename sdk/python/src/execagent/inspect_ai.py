@@ -347,7 +347,7 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
         try:
             return await self._shared.call(work)
         except _LOST as error:
-            raise SandboxUnavailableError(f"the agent cannot be asked: {error}") from error
+            raise SandboxUnavailableError(f"the agent cannot be reached: {error}") from error
 
 
 def _no_user(user: str | None, error: Exception) -> SandboxUserUnsupportedError:

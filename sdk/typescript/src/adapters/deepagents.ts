@@ -284,7 +284,7 @@ export class ExecagentBackend implements AsyncDisposable {
   async #try<T extends object>(path: string, call: (at: string, files: Files) => Promise<T | { error: string }>): Promise<T | { error: string }> {
     const { files, cwd } = await this.#workspace.open();
     try {
-      if (typeof path !== "string") throw new UsageError("the path is no string");
+      if (typeof path !== "string") throw new UsageError("the path is not a string");
       if (!path.startsWith("/")) throw new UsageError(`'${printable(path, 256)}' is not absolute: the working directory is ${cwd}, so ${printable(resolve(cwd, path), 256)} may be meant`);
       return await call(resolve("/", path), files);
     } catch (error) {

@@ -414,7 +414,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     if (isBelow(at, root)) return at;
     const grant = extraPathGrants.filter((one) => isBelow(at, one.path)).sort((a, b) => b.path.length - a.path.length)[0];
     if (grant === undefined) throw new UsageError(`${printable(path, 256)} is not below ${printable(root, 256)}, the root of the workspace`);
-    if (write && grant.readOnly) throw new UsageError(`${printable(path, 256)} is in ${printable(grant.path, 256)}, which is granted only to be read`);
+    if (write && grant.readOnly) throw new UsageError(`${printable(path, 256)} is in ${printable(grant.path, 256)}, which is granted for reading only`);
     return at;
   }
 
@@ -448,7 +448,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
   async hydrateWorkspace(data: string | ArrayBuffer | Uint8Array, options: { readonly archiveLimits?: ArchiveLimits | null } = {}): Promise<void> {
     const { agent, cwd } = await this.#workspace.open();
     const bytes = typeof data === "string" ? decodeBase64(data) : data instanceof ArrayBuffer ? new Uint8Array(data) : data;
-    if (bytes === undefined) throw new UsageError("the archive is a string, and no base64");
+    if (bytes === undefined) throw new UsageError("the archive is a string that is not base64");
     await unpack(agent, cwd, bytes, options.archiveLimits === undefined ? this.#limits : options.archiveLimits);
   }
 
