@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -187,10 +187,14 @@ class Kept:
     """Output that is kept, up to a number of bytes of each stream.
 
     What happens beyond that is ``overflow``: ``truncate`` keeps the first half and the last half, ``error`` is an
-    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise.
+    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise. ``seen`` is told all
+    output before.
     """
 
-    def __init__(self, max_output: Size | None, overflow: Overflow | None) -> None:
+    def __init__(
+        self, max_output: Size | None, overflow: Overflow | None, seen: Callable[[Output], None] | None = None
+    ) -> None:
+        self._seen = seen
         if overflow not in (None, "truncate", "error"):
             raise ValueError(f"overflow is {shown(overflow)}, and must be 'truncate' or 'error'")
         self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
@@ -200,6 +204,8 @@ class Kept:
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
+        if self._seen is not None:
+            self._seen(event)
         stream = self._stderr if event.stream == "stderr" else self._stdout
         if not stream.add(event.data, event.omitted) and self.strict:
             raise OutputLimitError(
