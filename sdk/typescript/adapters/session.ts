@@ -17,6 +17,8 @@ export interface Site {
   readonly dir: string;
   readonly token: string;
   readonly proxy: Proxy;
+  /** What {@link connect} has returned. */
+  readonly agents: readonly NodeAgent[];
   /** Connects through the proxy, in the session that an adapter asks for. */
   readonly connect: (session?: NodeOptions) => Promise<NodeAgent>;
 }
@@ -47,9 +49,14 @@ export async function site(t: Ends): Promise<Site> {
   writeFileSync(join(dir, "sum.sh"), 'echo $(($1 - $2))\n');
   writeFileSync(join(dir, "test.sh"), 'got=$(sh sum.sh 1 2)\n[ "$got" = 3 ] && echo ok || { echo "sum.sh 1 2 gave $got"; exit 1; }\n');
   execFileSync("mkfifo", [join(dir, "gate")]);
+  const agents: NodeAgent[] = [];
   return {
-    dir, token, proxy,
-    connect: (session) => connect(proxy.url, { token, ...session }),
+    dir, token, proxy, agents,
+    connect: async (session) => {
+      const agent = await connect(proxy.url, { token, ...session });
+      agents.push(agent);
+      return agent;
+    },
   };
 }
 
