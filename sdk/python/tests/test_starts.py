@@ -78,15 +78,18 @@ async def test_start_that_waits_for_approval(allow: bool, server: Server, tmp_pa
 
 async def test_session_is_gone(tmp_path: Path) -> None:
     """The error is that of a request that was sent, and the command is not started in another session."""
-    agent_process, url = start_agent("--listen", "ws://127.0.0.1:0", "--session-ttl", "50ms")
+    agent_process, url = start_agent("--listen", "ws://127.0.0.1:0")
     try:
-        async with Proxy(url) as proxy, execagent.connect(proxy.url) as agent:
+        async with Proxy(url) as proxy, execagent.connect(proxy.url, session="gone") as agent:
             proxy.at, proxy.until = "answer", str(tmp_path / "gate")
             run = asyncio.create_task(
                 agent.run(["sh", "-c", f"echo once >> {tmp_path}/ran; echo $$ > {tmp_path}/pid; exec sleep 600"])
             )
             pid = tmp_path / "pid"
             await until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+            assert agent.session_id is not None
+            async with execagent.connect(url) as other:
+                await other.sessions.end(agent.session_id)
             await until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())  # it ends with its session
             (tmp_path / "gate").touch()
             with pytest.raises(execagent.DisconnectedError, match="could not be resumed") as caught:

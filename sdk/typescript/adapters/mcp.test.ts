@@ -106,7 +106,7 @@ function noCurl(): boolean {
 
 /** Repeats a question until the answer is yes. */
 async function until(ask: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await ask())) await sleep(20);
+  for (const end = Date.now() + timeout; !(await ask()); await sleep(20)) assert.ok(Date.now() < end, "it has not come");
 }
 
 /** Plays one file. */
@@ -123,7 +123,7 @@ class Stage {
   constructor(private readonly t: Ends, private readonly way: Way) {
     this.#dir = join(folder(t), "work");
     mkdirSync(this.#dir);
-    this.#names.set("$DIR", this.#dir);
+    this.#names.set("$DIR", this.#dir).set("$MEGA", "b".repeat(1 << 20));
     t.after(() => Promise.all([...this.#clients.values()].map((each) => each.close())));
   }
 
@@ -134,7 +134,7 @@ class Stage {
       const [, word = "", rest = ""] = /^(\S*) ?(.*)$/.exec(line) as RegExpExecArray;
       if (word === "" || word === "#") continue;
       await this.#step(word, rest).catch((error: unknown) => {
-        throw new Error(`line ${number + 1}: ${line}\nthe answer is ${this.#answer}`, { cause: error });
+        throw new Error(`line ${number + 1}: ${written}\nthe answer is ${this.#answer}`, { cause: error });
       });
     }
   }
@@ -265,5 +265,5 @@ class Stage {
 }
 
 function words(text: string): string[] {
-  return text.split(" ").filter((word) => word !== "");
+  return text.split(" ").filter((word) => word !== "").map((word) => word.replaceAll("%20", " "));
 }

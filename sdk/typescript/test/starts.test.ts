@@ -76,14 +76,15 @@ for (const decision of ["accept", "decline"] as const) {
 }
 
 test("the session is gone: the command is not started in another one", time, async (t) => {
-  const [dir, { url }] = [folder(t), await serve(t, "ws", ["--session-ttl", "50ms"])];
+  const [dir, { url }] = [folder(t), await serve(t, "ws")];
   const proxy = await Proxy.start(t, url);
-  const agent = await client(t, proxy.url);
+  const agent = await client(t, proxy.url, { sessionName: "gone" });
   proxy.cutAt("answer", join(dir, "gate"));
   const run = agent.run(["sh", "-c", 'echo once >> "$1/ran"; echo $$ > "$1/pid"; exec sleep 600', "sh", dir]);
   const failed = assert.rejects(run, { ...lost, final: true, message: /not resumed: unknown session id/ });
   const pid = (): string => (existsSync(join(dir, "pid")) ? readFileSync(join(dir, "pid"), "utf8") : "");
   await until(() => pid().endsWith("\n"));
+  await (await client(t, url)).sessions.end(agent.sessionId);
   await until(() => !existsSync(`/proc/${pid().trim()}`)); // it ends with its session
   writeFileSync(join(dir, "gate"), "");
   await failed;

@@ -70,6 +70,11 @@ async def test_scenario(file: Path, mode: str, tmp_path: Path) -> None:
         await stage.close()
 
 
+def words(text: str) -> list[str]:
+    """Return the words of a line. A space in a word is %20."""
+    return [word.replace("%20", " ") for word in text.split()]
+
+
 class Client:
     """A client of the SDK, in a task of its own, because that task has to end it."""
 
@@ -112,7 +117,7 @@ class Stage:
         self._dir = folder.resolve() / "work"
         self._dir.mkdir()
         self._beside = folder.resolve()
-        self._names = {"$DIR": str(self._dir)}
+        self._names = {"$DIR": str(self._dir), "$MEGA": "b" * 2**20}
         self._programs: list[subprocess.Popen[bytes]] = []
         self._clients: dict[str, Client] = {}
         self._asked = 0
@@ -132,20 +137,20 @@ class Stage:
                 try:
                     await self._step(word, rest)
                 except Exception as error:
-                    raise AssertionError(f"line {number}: {line}\nthe answer is {self._answer!r}") from error
+                    raise AssertionError(f"line {number}: {written}\nthe answer is {self._answer!r}") from error
 
     async def _step(self, word: str, rest: str) -> None:
         match word:
             case "agent":
-                self._names["$URL"], _ = self._start("--listen", "ws://127.0.0.1:0", *rest.split())
+                self._names["$URL"], _ = self._start("--listen", "ws://127.0.0.1:0", *words(rest))
             case "http":
-                self._names["$HTTP"], said = self._start("mcp", "--listen", "http://127.0.0.1:0", *rest.split())
+                self._names["$HTTP"], said = self._start("mcp", "--listen", "http://127.0.0.1:0", *words(rest))
                 await until(lambda: re.search(r"token in the file (\S+)\n", said.read_text()))
                 file = re.search(r"token in the file (\S+)\n", said.read_text())
                 assert file is not None
                 self._names["$TOKEN"] = Path(file[1]).read_text().strip()
             case "client":
-                name, answer, *args = rest.split()
+                name, answer, *args = words(rest)
                 await self._connect(name, answer, args)
             case "~":
                 assert re.search(rest, self._answer, re.MULTILINE), rest
