@@ -118,8 +118,12 @@ HARNESSED = $(abspath $(BIN))/venv-adapters
 MODULES   = sdk/typescript/node_modules/.package-lock.json
 HARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
 
+# agent mcp is driven by more versions of the official SDK than the one that the harnesses agree on: the first
+# generation, and the newest.
+MCPS = $(abspath $(BIN))/mcp-1.30.0 $(abspath $(BIN))/mcp-2.3.0
+
 .PHONY: fetch
-fetch: $(VENV)/ready $(MODULES) $(HARNESSED)/ready $(HARNESSES) ## fetch what the tests of the clients and of the adapters need (pip, npm)
+fetch: $(VENV)/ready $(MODULES) $(HARNESSED)/ready $(HARNESSES) $(MCPS) ## fetch what the tests of the clients and of the adapters need (pip, npm)
 
 $(VENV)/ready: NEEDS = -e . --group dev
 $(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,adk,inspect-ai]' --group adapters
@@ -131,6 +135,10 @@ $(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,a
 %/node_modules/.package-lock.json: %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
 	touch $@
+
+$(MCPS): $(abspath $(BIN))/mcp-%: $(HARNESSED)/ready
+	rm -rf $@
+	$(HARNESSED)/bin/pip install -q --target $@ mcp==$*
 
 .PHONY: sdk sdk-python sdk-typescript
 sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on our programs (needs Python 3.11, Node 20.19, pip and npm)
@@ -145,8 +153,10 @@ adapters: adapters-types adapters-python adapters-typescript ## test the adapter
 adapters-types: $(HARNESSED)/ready
 	cd sdk/python && $(HARNESSED)/bin/ruff check -q && $(HARNESSED)/bin/ruff format -q --check
 	cd sdk/python && $(HARNESSED)/bin/mypy src/execagent/[!_]*.py tests/adapters/*.py
-adapters-python: build $(HARNESSED)/ready
+adapters-python: build $(HARNESSED)/ready $(MCPS)
 	cd sdk/python && $(SDKTEST) $(HARNESSED)/bin/python -m pytest -q -W default tests/adapters
+	cd sdk/python && for sdk in $(MCPS); do \
+		PYTHONPATH=$$sdk $(SDKTEST) $(HARNESSED)/bin/python -m pytest -q -W default tests/adapters/test_mcp.py || exit 1; done
 adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
@@ -216,7 +226,7 @@ conformance-suite: ## build bin/conformance-suite, which checks any executor or 
 	$(PRODUCT) -o $(BIN)/conformance-suite ./conformance
 
 .PHONY: interop
-interop: build conformance-suite ## drive the agent with the real Codex CLI (root, npm)
+interop: build conformance-suite ## drive the agent with the real Codex CLI, and agent mcp with it and Claude Code (root, npm)
 	sh test/interop/interop.sh
 
 .PHONY: interop-nouserns

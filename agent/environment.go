@@ -83,6 +83,7 @@ func capabilities(cfg *Config) protocol.Capabilities {
 		ProcessTimeout:      true,
 		ProcessMaxOutput:    true,
 		ProcessLimits:       true,
+		ProcessStartID:      true,
 
 		ErrorData:             true,
 		FSReadDirectoryLstat:  true,

@@ -24,15 +24,20 @@ import (
 // not know yet (rpc.md 2.6).
 type startResult struct {
 	protocol.StartResult
-	process *process
+	process *process // nil: another answer to the same start lets them flow
 }
 
 func (r *startResult) Sent() {
-	r.process.Begin()
-	r.process.approvals.Begin()
+	if r.process != nil {
+		r.process.Begin()
+		r.process.approvals.Begin()
+	}
 }
 
 func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (*startResult, error) {
+	if answer, err := c.session.started(ctx, p.ProcessID, p.StartID); answer != nil || err != nil {
+		return answer, err
+	}
 	l, err := c.newLaunch(&p)
 	if err != nil {
 		return nil, err
@@ -42,8 +47,12 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 		c.agent.short.Note(c.agent.cfg.Logger, "a process cannot be started", err)
 		return nil, startError(err)
 	}
-	r := &startResult{process: started}
-	r.ProcessID, r.SandboxType = p.ProcessID, protocol.SandboxNone
+	return &startResult{StartResult: started.answer, process: started}, nil
+}
+
+// answer is the answer to a start that has succeeded.
+func (l *launch) answer() protocol.StartResult {
+	r := protocol.StartResult{ProcessID: l.params.ProcessID, SandboxType: protocol.SandboxNone, Limits: l.held}
 	if l.box != nil {
 		r.SandboxType, r.SandboxLayers = protocol.SandboxLinuxSeccomp, l.box.Layers
 	}
@@ -53,8 +62,7 @@ func (c *connection) startProcess(ctx context.Context, p protocol.StartParams) (
 	if l.plan.IsPending() {
 		r.Approval = protocol.ApprovalPending
 	}
-	r.Limits = l.held
-	return r, nil
+	return r
 }
 
 // newLaunch checks a start. It takes nothing from the host yet.

@@ -51,6 +51,7 @@ type Session struct {
 	asked       map[*question]struct{}
 	live        int    // processes that have not closed, also those that are being started
 	begun       uint64 // number of starts so far, for the order of processes
+	past        past   // starts whose processes are forgotten
 
 	sockets   *sockets.Set   // has a lock of its own
 	reports   egress.Reports // of the networks of processes, too
@@ -99,9 +100,10 @@ func execute(spec procs.Spec) (proc, error) {
 
 // process is one process of a session.
 type process struct {
-	proc  // nil while it is being started
-	id    string
-	order uint64
+	proc    // nil while it is being started
+	id      string
+	startID string // of the request that began to start it; "": none
+	order   uint64
 	// started is closed when the start has succeeded or failed.
 	started chan struct{}
 	// doomed says that the process must be terminated as soon as it has started.
@@ -110,7 +112,8 @@ type process struct {
 	expiry             *time.Timer // forgets the process, after its end
 	releaseFDs         func()      // gives its descriptors back, but the last one
 	releaseLastFD      func()      // gives the last one back, that of its group
-	resources                      // set when it has started
+	answer             protocol.StartResult
+	resources          // set when it has started, as answer
 	approvals          *approval.ProcessQuestions
 	audit              *audit.ProcessLog
 	denialOnce         sync.Once // sets denied
@@ -322,7 +325,7 @@ func (s *Session) dispose(p *process) {
 // start reserves the id that the client chose, and starts the process. Events flow after
 // [procs.Process.Begin].
 func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process, error) {
-	p, err := s.reserve(ctx, c, l.params.ProcessID)
+	p, err := s.reserve(ctx, c, l.params)
 	if err != nil {
 		return nil, err
 	}
@@ -357,7 +360,7 @@ func (s *Session) start(ctx context.Context, c *connection, l *launch) (*process
 	s.mu.Lock()
 	ended, doomed := s.ended, p.doomed
 	if !ended {
-		p.proc, p.resources = running, l.resources
+		p.proc, p.resources, p.answer = running, l.resources, l.answer()
 		p.audit = s.audit.Started(l.spec.Argv[0], running.PID(), l.spec.TTY, p.box.Names())
 		p.approvals = s.desk.Open(l.plan, p.id, runner{p}, p.questions())
 	}
@@ -414,7 +417,8 @@ func (s *Session) settle(p *process) {
 //
 // If c itself is lost by now, the start is refused, because the client may be
 // back already and may have been told that there is no such process.
-func (s *Session) reserve(ctx context.Context, c *connection, id string) (*process, error) {
+func (s *Session) reserve(ctx context.Context, c *connection, params *protocol.StartParams) (*process, error) {
+	id := params.ProcessID
 	for {
 		s.mu.Lock()
 		if s.ended {
@@ -430,7 +434,7 @@ func (s *Session) reserve(ctx context.Context, c *connection, id string) (*proce
 			s.begun++
 			s.live++
 			s.heldByLocked(c.holder)
-			p := &process{id: id, order: s.begun, started: make(chan struct{})}
+			p := &process{id: id, startID: params.StartID, order: s.begun, started: make(chan struct{})}
 			s.processes[id] = p
 			s.mu.Unlock()
 			return p, nil
@@ -600,6 +604,7 @@ func (s *Session) forget(p *process) {
 	known := s.processes[p.id] == p
 	if known {
 		delete(s.processes, p.id)
+		s.past.add(p.startID)
 		s.forgetting.Add(1)
 	}
 	s.mu.Unlock()

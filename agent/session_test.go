@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -363,11 +364,12 @@ func TestStartUnderWay(t *testing.T) {
 		{"process/signal", named("signal", "user1"), 0, ""},
 		{"process/terminate", object{"processId": "p"}, 0, "running:true"},
 		{"process/start", sh("p", ""), protocol.CodeInvalidRequest, ""},
+		{"process/start", startOf("p", "1"), 0, "processId:p"},
 		{"process/list", object{}, 0, "processId:p"},
 	} {
 		inBubble(t, Config{}, func(t *testing.T, r *harness) {
 			release := r.holdStarts()
-			c := r.loseStart(sh("p", ""))
+			c := r.loseStart(startOf("p", "1"))
 			done := c.later(tt.method, tt.params)
 			c.must("fs/getMetadata", object{"path": "file:///"}, nil)
 			synctest.Wait()
@@ -389,6 +391,32 @@ func TestStartUnderWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startOf is a start with an id of its own.
+func startOf(id, startID string) object {
+	start := sh(id, "")
+	start["startId"] = startID
+	return start
+}
+
+// TestForgottenStart: the command of a start that comes again does not run again after its process was forgotten. The
+// newest of such starts are remembered.
+func TestForgottenStart(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(t *testing.T, r *harness) {
+		c := r.attach("")
+		for i := range maxPast + 1 {
+			c.must("process/start", startOf("p", fmt.Sprint(i)), nil)
+			r.process(c.session, "p").proc.(*fake).exit(0)
+			time.Sleep(2 * DefaultSessionTTL)
+		}
+		for _, i := range []int{1, maxPast} {
+			refused, _ := errors.AsType[*protocol.Error](c.call("process/start", startOf("p", fmt.Sprint(i)), nil))
+			rig.Is(t, refused != nil && refused.Reason() == protocol.ReasonForgotten, true, "start %d again: %v", i, refused)
+		}
+		c.must("process/start", startOf("p", "0"), nil)
+	})
 }
 
 // TestTerminateUnderWay sends a terminate during a start and loses its

@@ -405,6 +405,13 @@ func (c *Client) require(ctx context.Context, feature string, has func(*protocol
 	return nil
 }
 
+// has reports whether the server is known to advertise a feature.
+func (c *Client) has(feature func(*protocol.Capabilities) bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.info != nil && feature(&c.info.Capabilities)
+}
+
 // nextID returns an id that this client has not used before. An earlier client of
 // the same session may have used it.
 func (c *Client) nextID() uint64 {

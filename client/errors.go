@@ -33,10 +33,13 @@ var (
 // of a request that was sent, because the request may have been carried out. After
 // the client has failed (see [Client.Done]), another attempt needs a new client.
 func Retryable(err error) bool {
-	if connect, ok := errors.AsType[*ConnectError](err); ok {
+	lost, ok := errors.AsType[*DisconnectedError](err)
+	connect, failed := errors.AsType[*ConnectError](err)
+	// A client that had sent a request may have given up because of a ConnectError.
+	if failed && !(ok && lost.Sent && errors.Is(lost, connect)) {
 		return !connect.Final
 	}
-	if lost, ok := errors.AsType[*DisconnectedError](err); ok {
+	if ok {
 		return !lost.Sent && !errors.Is(lost.Err, ErrClosed) && !errors.Is(lost.Err, ErrTaken)
 	}
 	if refused, ok := errors.AsType[*ServerError](err); ok {

@@ -85,6 +85,21 @@ func (p *Process) fallBehind() {
 	p.mu.Unlock()
 }
 
+// doubt notes that the server may not know the process. believe ends the doubt: all
+// events are asked for, from the first.
+func (p *Process) doubt() {
+	p.mu.Lock()
+	p.unknown, p.behind = true, true
+	p.mu.Unlock()
+}
+
+func (p *Process) believe() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unknown = false
+	p.chaseLocked()
+}
+
 // catchUp asks the server over l for missed events, until none is missing. A process
 // whose events are not taken stays behind, and chase continues later. Errors: the loss
 // of l, a [ServerError], [GapError], [ProtocolError].
@@ -94,7 +109,7 @@ func (p *Process) catchUp(ctx context.Context, l *connection) error {
 	wait := uint64(0)
 	for idle := 0; idle < maxIdle; {
 		p.mu.Lock()
-		if p.deaf || !p.behind {
+		if p.deaf || !p.behind || p.unknown {
 			p.mu.Unlock()
 			return nil
 		}

@@ -57,6 +57,7 @@ type running struct {
 	events []client.Event
 	first  int // index of the first event whose output is kept
 	input  bytes.Buffer
+	start  string          // its id
 	writes map[string]bool // ids
 	stdin  bool            // is closed
 	ended  bool            // the process has exited, or was terminated
@@ -421,10 +422,15 @@ func (f *fake) answer(l *link, r request) any {
 	case protocol.MethodEnvironmentStatus:
 		return map[string]string{"status": protocol.StatusReady}
 	case protocol.MethodProcessStart:
-		if p != nil && !p.ended {
+		var params protocol.StartParams
+		rig.Check(f.t, json.Unmarshal(r.Params, &params))
+		switch {
+		case p != nil && p.start != "" && p.start == params.StartID:
+			return map[string]string{"processId": r.id, "sandboxType": protocol.SandboxNone}
+		case p != nil && !p.ended:
 			return protocol.Errorf(protocol.CodeInvalidRequest, "process %s already exists", r.id)
 		}
-		f.processes[r.id] = &running{writes: map[string]bool{}}
+		f.processes[r.id] = &running{start: params.StartID, writes: map[string]bool{}}
 		return map[string]string{"processId": r.id, "sandboxType": protocol.SandboxNone}
 	case protocol.MethodHTTPRequest:
 		return map[string]any{"status": 200, "headers": []string{}, "bodyBase64": ""}

@@ -94,6 +94,17 @@ func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, err
 	return r, nil
 }
 
+// StatWithoutLinks describes a file. A link in the path is an error, also one that leads nowhere.
+func (f *FS) StatWithoutLinks(ctx context.Context, path string) (*protocol.FileMetadata, error) {
+	params := f.path(path)
+	params.FollowSymlinks = new(false)
+	var m protocol.FileMetadata
+	if err := f.ask(ctx, "stat", path, protocol.MethodFSGetMetadata, params, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
 // Canonicalize resolves all links of a path that exists.
 func (f *FS) Canonicalize(ctx context.Context, path string) (string, error) {
 	return f.canonicalize(ctx, path, &protocol.CanonicalizeParams{Path: protocol.NewPathURI(path), Sandbox: f.sandbox})

@@ -45,6 +45,7 @@ type Process struct {
 	exit    *int
 	ending  protocol.Ending
 	behind  bool // events are held until the server has been asked for earlier ones
+	unknown bool // whether the server has it: the start is under way once more, and until then nobody asks for events
 	chasing bool // a goroutine is asking
 	deaf    bool // events are dropped from now on
 	ended   bool // done is closed
@@ -57,11 +58,13 @@ func newProcess(c *Client, id string) *Process {
 
 // Start starts a process. If params has no id, Start chooses one; an id that is
 // in use is refused. Env and the lists of EnvPolicy may be nil. A terminal's
-// size needs the server's processResize.
+// size needs the server's processResize. Start replaces the StartID.
 //
-// If ctx ends or the connection is lost before the answer comes, the process
-// may have been started; it is then terminated as soon as possible. The error
-// for a lost connection is a [DisconnectedError].
+// If the connection is lost before the answer comes, Start makes the request again
+// after the recovery, where the server has processStartId: the server starts the
+// process once. If it has not, if the client fails, or if ctx ends first, the process
+// may have been started; it is then terminated as soon as possible. The error for a
+// lost connection is a [DisconnectedError].
 func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Process, error) {
 	if params.ProcessID == "" {
 		params.ProcessID = rand.Text()
@@ -95,6 +98,10 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 		return nil, err
 	}
 	complete(&params)
+	params.StartID = ""
+	if c.has(func(c *protocol.Capabilities) bool { return c.ProcessStartID }) {
+		params.StartID = rand.Text()
+	}
 	for {
 		p := newProcess(c, params.ProcessID)
 		// Events may come before the answer, so the handle is known before the request
@@ -104,14 +111,12 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 			return nil, err
 		}
 		err = l.called(ctx, protocol.MethodProcessStart, &params, &p.started)
-		_, refused := errors.AsType[*ServerError](err)
-		switch {
-		case err == nil:
-		case unsent(err), refused, errors.Is(err, ErrTooManyCalls):
-			p.fail(err)
-		default:
-			p.abandon(err)
+		if params.StartID != "" && isLoss(err) && !unsent(err) {
+			p.doubt()
+			l.starts.Done()
+			return p.startAgain(ctx, &params, err)
 		}
+		p.settleStart(err)
 		l.starts.Done()
 		if err == nil {
 			return p, nil
@@ -119,6 +124,47 @@ func (c *Client) Start(ctx context.Context, params protocol.StartParams) (*Proce
 		if !unsent(err) {
 			return nil, err
 		}
+	}
+}
+
+// settleStart ends the handle if the start has failed.
+func (p *Process) settleStart(err error) {
+	_, refused := errors.AsType[*ServerError](err)
+	switch {
+	case err == nil:
+	case unsent(err), refused, errors.Is(err, ErrTooManyCalls):
+		p.fail(err)
+	default:
+		p.abandon(err)
+	}
+}
+
+// startAgain makes the request of a start again and again, until an answer comes, because
+// the answer was lost. The server knows the request by its StartID. lost is the error of a
+// start that is given up.
+func (p *Process) startAgain(ctx context.Context, params *protocol.StartParams, lost error) (*Process, error) {
+	for {
+		l, err := p.client.connected(ctx)
+		if err == nil {
+			err = l.called(ctx, protocol.MethodProcessStart, params, &p.started)
+			if isLoss(err) || errors.Is(err, ErrTooManyCalls) && sleep(ctx, pause) == nil {
+				continue
+			}
+		}
+		if errors.Is(err, ErrRecovering) || errors.Is(err, ErrTooManyCalls) {
+			err = lost
+		}
+		p.settleStart(err)
+		if err == nil {
+			p.believe()
+			return p, nil
+		}
+		if failed, ok := errors.AsType[*DisconnectedError](err); ok {
+			err = failed.sent()
+		} else if reasonOf(err) == protocol.ReasonForgotten {
+			err = &DisconnectedError{Err: err, Sent: true}
+		}
+		return nil, err
 	}
 }
 

@@ -242,6 +242,101 @@ func TestStartLostForGood(t *testing.T) {
 	})
 }
 
+// TestStartAgain: where the server knows a start that it gets again, a lost connection delays the start, and the command
+// runs once, with all of its output. A start that nobody waits for any more is undone.
+func TestStartAgain(t *testing.T) {
+	forgotten := &protocol.Error{Code: protocol.CodeInvalidRequest, Message: "gone", Data: []byte(`{"reason":"forgotten"}`)}
+	for _, tt := range []struct {
+		name   string
+		lose   func(f *fake, l *link, r request) // the connection
+		back   dialFunc                          // how the client comes back
+		ctx    func(context.Context) (context.Context, context.CancelFunc)
+		starts int
+		check  func(t *testing.T, f *fake, p *client.Process, err error)
+	}{
+		{"the request does not come", func(_ *fake, l *link, _ request) { l.close() }, nil, nil, 2, runsOn},
+		{"the answer does not come", func(f *fake, l *link, r request) { f.answer(l, r); l.close() }, nil, nil, 2, runsOn},
+		{"twice", func(f *fake, l *link, r request) { f.answer(l, r); f.lose(r.Method); l.close() }, nil, nil, 3, runsOn},
+		{"the process has ended meanwhile", func(f *fake, l *link, r request) {
+			f.answer(l, r)
+			l.close()
+			f.print("p", "out")
+			f.exit("p", 3)
+		}, nil, nil, 2, func(t *testing.T, f *fake, p *client.Process, err error) { ends(t, p, "out", 3) }},
+		{"output is no longer there", func(f *fake, l *link, r request) {
+			f.answer(l, r)
+			l.close()
+			f.print("p", "out")
+			f.forget("p")
+		}, nil, nil, 2, func(t *testing.T, f *fake, p *client.Process, err error) {
+			wantError[*client.GapError](t, rig.Err(p.Wait(t.Context())), "Wait")
+			synctest.Wait()
+			rig.Is(t, f.terminated("p"), true, "it was terminated")
+		}},
+		{"the process is forgotten", func(f *fake, l *link, r request) {
+			f.once(r.Method, func(*link, request) any { return forgotten })
+			l.close()
+		}, nil, nil, 2, func(t *testing.T, f *fake, p *client.Process, err error) {
+			rig.Is(t, isSent(err) && !client.Retryable(err), true, "Start gives %v", err)
+		}},
+		{"refused", func(f *fake, l *link, r request) {
+			f.once(r.Method, func(*link, request) any { return protocol.InvalidRequest("no") })
+			l.close()
+		}, nil, nil, 2, func(t *testing.T, f *fake, p *client.Process, err error) {
+			wantError[*client.ServerError](t, err, "Start")
+		}},
+		{"cancelled", func(f *fake, l *link, r request) { f.answer(l, r); l.close() }, slowly,
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, time.Second)
+			}, 1, undone},
+		{"fail fast", func(f *fake, l *link, r request) { f.answer(l, r); l.close() }, refuse,
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return client.FailFast(ctx), func() {}
+			}, 1, undone},
+		{"for good", func(f *fake, l *link, r request) { l.close(); f.meetsLater(refuse) }, nil, nil, 1, func(t *testing.T, f *fake, p *client.Process, err error) {
+			rig.Is(t, isSent(err) && !client.Retryable(err), true, "Start gives %v", err)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			faked(t, func(t *testing.T, f *fake) {
+				f.info.Capabilities.ProcessStartID = true
+				c := f.connect(t)
+				f.once(protocol.MethodProcessStart, func(l *link, r request) any { tt.lose(f, l, r); return silence{} })
+				if tt.back != nil {
+					f.meets(tt.back)
+				}
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tt.ctx != nil {
+					ctx, cancel = tt.ctx(ctx)
+				}
+				defer cancel()
+				p, err := c.Start(ctx, named("p"))
+				rig.Is(t, f.count(protocol.MethodProcessStart), tt.starts, "starts were sent")
+				tt.check(t, f, p, err)
+			})
+		})
+	}
+}
+
+func runsOn(t *testing.T, f *fake, p *client.Process, err error) {
+	rig.Must(t, err)
+	f.print("p", "out")
+	f.exit("p", 0)
+	ends(t, p, "out", 0)
+}
+
+// slowly is what a dial meets that takes longer than the caller waits.
+func slowly(ctx context.Context) (rpc.Conn, error) {
+	time.Sleep(2 * time.Second)
+	return nil, errRefused
+}
+
+func undone(t *testing.T, f *fake, _ *client.Process, err error) {
+	rig.Is(t, isSent(err) || errors.Is(err, context.DeadlineExceeded), true, "Start gives %v", err)
+	time.Sleep(time.Minute)
+	rig.Is(t, f.terminated("p"), true, "it was terminated")
+}
+
 // TestLostRequests: a request whose answer is lost is made again only where that does no
 // harm.
 func TestLostRequests(t *testing.T) {

@@ -234,6 +234,8 @@ func TestRetryable(t *testing.T) {
 		{&client.DisconnectedError{}, true},
 		{&client.DisconnectedError{Err: errRefused}, true},
 		{&client.DisconnectedError{Sent: true}, false},
+		{&client.DisconnectedError{Sent: true, Resume: &client.ConnectError{Err: errRefused}}, false},
+		{&client.ConnectError{Err: &client.DisconnectedError{Sent: true}}, true},
 		{&client.DisconnectedError{Err: client.ErrClosed}, false},
 		{&client.DisconnectedError{Err: client.ErrTaken}, false},
 		{refusal(protocol.CodeSessionAttached), true},

@@ -63,6 +63,10 @@ func (e *Error) Bounded() *Error {
 // (execpolicy.md 8.2).
 const ReasonExecPolicy = "execPolicy"
 
+// ReasonForgotten is the reason of a repeated start whose process has ended and is no longer kept
+// (rpc.md 8.12).
+const ReasonForgotten = "forgotten"
+
 // Reason returns the member reason of the data, or "".
 func (e *Error) Reason() string {
 	if e.Data == nil {

@@ -71,6 +71,9 @@ type StartParams struct {
 	Limits *ProcessLimits `json:"limits,omitempty"`
 	// RunAs is the user that the process runs as. Only where the server has processRunAs.
 	RunAs *RunAs `json:"runAs,omitempty"`
+	// StartID is another one for each start. The server carries out a start with a given StartID only once, so
+	// a client may repeat it if the answer was lost. Only where the server has processStartId (rpc.md 8.12).
+	StartID string `json:"startId,omitempty"`
 }
 
 // MaxOutputBytes is the most that a StartParams can ask for as its MaxOutputBytes.
@@ -171,6 +174,9 @@ const (
 // every message about the process repeats it.
 const MaxProcessID = 4096
 
+// maxStartID bounds the id of a start, in bytes (rpc.md 8.12).
+const maxStartID = 128
+
 // maxSnapshotScope bounds the scope of a shell snapshot, in bytes (rpc.md 4.11).
 const maxSnapshotScope = 256
 
@@ -240,6 +246,12 @@ func (p *StartParams) UnmarshalObject(o *Object) {
 	if o.Has("runAs") {
 		p.RunAs = new(RunAs)
 		o.In("runAs", p.RunAs.UnmarshalObject)
+	}
+	if id := o.OptString("startId"); id != nil {
+		p.StartID = *id
+		if n := len(p.StartID); n == 0 || n > maxStartID {
+			o.Fail("startId", "is %d bytes, must be 1 to %d", n, maxStartID)
+		}
 	}
 	if len(p.Argv) == 0 {
 		o.Fail("argv", "must not be empty")

@@ -127,6 +127,7 @@ type Capabilities struct {
 	ProcessMaxOutput    bool `json:"processMaxOutput"`
 	ProcessLimits       bool `json:"processLimits"`
 	ProcessRunAs        bool `json:"processRunAs"`
+	ProcessStartID      bool `json:"processStartId"`
 
 	ErrorData             bool `json:"errorData"`
 	FSReadDirectoryLstat  bool `json:"fsReadDirectoryLstat"`

@@ -25,19 +25,19 @@ import (
 //	agent ARG...                start an agent, whose URL is $URL
 //	registry                    start a registry with an agent behind it, at $REGISTRY
 //	http ARG...                 start agent mcp for many clients at once, at $HTTP
-//	client NAME ANSWER ARG...   start agent mcp, with a client that answers questions with ANSWER: once, session,
-//	                            deny, decline, or none if it cannot be asked. The client http ARG is one of $HTTP
+//	client NAME ANSWER ARG...   start agent mcp (a space in ARG is %20), with a client that answers questions with
+//	                            ANSWER: once, session, deny, decline, or none if it cannot be asked. The client http ARG is one of $HTTP
 //	NAME TOOL JSON              call a tool. The answer is a text, after "error: " if it says that it is an error
 //	~ REGEXP                    the answer matches, or a line of it; !~ it does not
-//	data JSON                   members that the answer has as data
+//	data JSON                   members that the answer has as data, which needs agent mcp --data. null: it has none
 //	begin NAME TOOL JSON        call a tool, and go on meanwhile. until ~ REGEXP waits for progress with such a line
 //	end, cancel                 wait for the call that was begun, or cancel it
 //	close NAME, kill NAME       end a client, or kill it with its agent mcp
 //	asked N                     so many questions were asked so far
 //	sh COMMAND                  run a command, whose output is the answer. until sh COMMAND repeats it until it succeeds
 //
-// A file whose prose has the word "versions" is played for each version of the protocol, others with the newest. One
-// whose prose has "tier merge" is only played there.
+// $MEGA is a text of 1 MiB. A file whose prose has the word "versions" is played for each version of the protocol,
+// others with the newest. One whose prose has "tier merge" is only played there.
 func TestMCP(t *testing.T) {
 	t.Parallel()
 	files := rig.Value(filepath.Glob("testdata/mcp/*.txt"))
@@ -94,13 +94,14 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *mcpStage) play(script string) {
+	mega := strings.Repeat("b", 1<<20)
 	for n, line := range strings.Split(script, "\n") {
-		line = strings.NewReplacer("$URL", s.url, "$HTTP", s.http, "$DIR", s.dir, "$TOKEN", s.token, "$REGISTRY", s.registry).Replace(line)
+		line = strings.NewReplacer("$URL", s.url, "$HTTP", s.http, "$DIR", s.dir, "$TOKEN", s.token, "$REGISTRY", s.registry, "$MEGA", mega).Replace(line)
 		word, rest, _ := strings.Cut(line, " ")
 		if word == "" || word == "#" {
 			continue
 		}
-		s.Logf("%v %d: %s", time.Now().Format("05.000"), n+1, line)
+		s.Logf("%v %d: %.500s", time.Now().Format("05.000"), n+1, line)
 		s.step(word, rest)
 		if s.Failed() {
 			s.Fatalf("in line %d: the answer is\n%s", n+1, s.answer)
@@ -110,6 +111,9 @@ func (s *mcpStage) play(script string) {
 
 func (s *mcpStage) step(word, rest string) {
 	args := strings.Fields(rest)
+	for i, arg := range args {
+		args[i] = strings.ReplaceAll(arg, "%20", " ")
+	}
 	switch word {
 	case "agent":
 		s.url = s.start(append([]string{"--listen", "ws://127.0.0.1:0"}, args...)...).Line(s)
@@ -133,6 +137,7 @@ func (s *mcpStage) step(word, rest string) {
 	case "data":
 		var want, got map[string]any
 		rig.Must(s, json.Unmarshal([]byte(rest), &want), json.Unmarshal(rig.Value(json.Marshal(s.data)), &got))
+		rig.Is(s, got == nil, want == nil, "without data")
 		for name := range want {
 			rig.Same(s, name, want[name], got[name])
 		}
@@ -146,7 +151,7 @@ func (s *mcpStage) step(word, rest string) {
 			rig.Until(s, command, func() bool { return s.shell(command) == nil })
 			return
 		}
-		wanted := regexp.MustCompile(strings.TrimPrefix(rest, "~ "))
+		wanted := regexp.MustCompile("(?m)" + strings.TrimPrefix(rest, "~ "))
 		rig.Until(s, rest, func() bool { return wanted.MatchString(s.progress.String()) })
 	case "end":
 		rig.Within(s, rig.Patience, "the answer", s.done)()

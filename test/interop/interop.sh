@@ -1,6 +1,7 @@
 #!/bin/sh
 # interop.sh [option of run.sh]...: the real Codex CLI against bin/agent, in every mode, and under an operator's word; then its
-# executor behind bin/registry, driven by our client; then the CLI against bin/agent by way of bin/registry.
+# executor behind bin/registry, driven by our client; then the CLI against bin/agent by way of bin/registry; then the CLI and
+# Claude Code with agent mcp.
 #
 # With NOUSERNS=1: the scenarios that ask for a sandbox, against an agent that bin/nouserns has launched, which can make no
 # namespaces. There the agent confines by a supervisor.
@@ -60,4 +61,5 @@ word='--sandbox-default workspace:/srv/ws,network --sandbox-ceiling workspace:/s
 EXECUTOR_CMD="$EXECUTOR_CMD $word" ./run.sh self "$@" -k 'simple-*' -k 'patch_*' -k 'sandbox_*'
 [ "${NOUSERNS:-}" != 1 ] || exit 0
 (cd ../.. && go test -count=1 -run 'TestReference|TestClient' ./test/interop)
-exec sh registry.sh "$@"
+sh registry.sh "$@"
+exec sh assistants.sh

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -69,13 +70,13 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	}
 	yield := c.within("yield_ms", args.Yield, 10_000, 0, callLimit.Milliseconds())
 	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
-	// A client that was asked something calls again, with the same arguments. The command has started already.
-	if id := c.request.Params.RequestState; id != "" {
+	// The command of a call that is repeated has started already.
+	if id, from, again := c.repeated(); again {
 		p, err := c.find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return c.report(ctx, p, place{}, yield, int(most), false)
+		return c.report(ctx, p, p.after(from), yield, int(most), false)
 	}
 	switch {
 	case (args.Command == nil) == (len(args.Argv) == 0):
@@ -90,7 +91,7 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		argv = []string{shellOf(c.agent.info), "-c", *args.Command}
 	}
 	p := newProcess(shown(argv))
-	p.writable = args.TTY || args.KeepStdin
+	p.writable, p.asks = args.TTY || args.KeepStdin, wayOf(c.request.Session) != noWay
 	params := protocol.StartParams(*c.config.Start)
 	params.Sandbox, params.EnvPolicy, params.NetworkProxy = c.agent.sandbox, c.agent.env, c.agent.network
 	params.TTY, params.PipeStdin = args.TTY, args.KeepStdin || args.Stdin != nil
@@ -115,7 +116,9 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if args.Timeout != nil {
 		params.TimeoutMs = new(uint64(c.within("timeout_ms", args.Timeout, 0, 1, mostTimeout)))
 	}
-	if err := c.executor.start(c.ctx, c.agent, p, params); err != nil {
+	starting, cancel := context.WithDeadlineCause(c.ctx, c.began.Add(callLimit), errLate)
+	defer cancel()
+	if err := c.executor.start(starting, c.agent, p, params); err != nil {
 		return nil, c.notStarted(err, dir, argv[0])
 	}
 	c.acted = true
@@ -196,8 +199,13 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	}
 	wait := c.within("wait_ms", args.Wait, 1000, 0, callLimit.Milliseconds())
 	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
-	now := p.state()
-	if c.request.Params.RequestState == "" { // else it was written before the question
+	id, from, again := c.repeated()
+	if again && id != p.id {
+		return nil, errOtherState
+	}
+	if !again {
+		now := p.state()
+		from = now.seq
 		switch {
 		case now.ended():
 			return nil, fmt.Errorf("%s has ended: read_output returns its output", p.id)
@@ -218,7 +226,7 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	return c.report(ctx, p, p.after(now.seq), wait, int(most), false)
+	return c.report(ctx, p, p.after(from), wait, int(most), false)
 }
 
 // sendSignal is the tool signal.
@@ -238,8 +246,12 @@ func sendSignal(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	}
 	wait := c.within("wait_ms", args.Wait, 2000, 0, callLimit.Milliseconds())
 	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
-	now := p.state()
-	if c.request.Params.RequestState == "" {
+	id, from, again := c.repeated()
+	if again && id != p.id {
+		return nil, errOtherState
+	}
+	if !again {
+		from = p.state().seq
 		c.acted = true
 		switch args.Signal {
 		case "", "interrupt":
@@ -255,13 +267,24 @@ func sendSignal(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	return c.report(ctx, p, p.after(now.seq), wait, int(most), false)
+	return c.report(ctx, p, p.after(from), wait, int(most), false)
 }
+
+// repeated reports whether a client was asked something by an answer, and calls again with the same arguments and the
+// state of that answer: what the call has to do is done, and its output begins after the event from. Anybody may have
+// made up the state, so it says no more than the arguments of read_output.
+func (c *call) repeated() (id string, from uint64, again bool) {
+	id, seq, again := strings.Cut(c.request.Params.RequestState, " ")
+	from, err := strconv.ParseUint(seq, 10, 64)
+	return id, from, again && err == nil
+}
+
+var errOtherState = errors.New("the requestState is that of another command: call again without it")
 
 // report waits for the end of a process, and is the answer about it.
 func (c *call) report(ctx context.Context, p *process, from place, wait int64, most int, tail bool) (*mcp.CallToolResult, error) {
 	if q := c.await(ctx, p, c.until(wait)); q != nil {
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{q.id: q.form()}, RequestState: p.id}, nil
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{q.id: q.form()}, RequestState: fmt.Sprintf("%s %d", p.id, from.seq)}, nil
 	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLate) {
 		return nil, context.Cause(ctx) // the client has cancelled the call; the process lives

@@ -291,8 +291,8 @@ func (e *executor) forget(a *agent) {
 	}
 }
 
-// start starts a command. The process is known before, because the agent may ask about it at once. ctx is that of the
-// server: a client kills a command whose start was cancelled, and a call that is cancelled kills nothing.
+// start starts a command. The process is known before, because the agent may ask about it at once. ctx does not end
+// when a call is cancelled: a client kills a command whose start was cancelled, and a cancelled call kills nothing.
 func (e *executor) start(ctx context.Context, a *agent, p *process, params protocol.StartParams) (err error) {
 	e.mu.Lock()
 	running := 0
@@ -311,8 +311,6 @@ func (e *executor) start(ctx context.Context, a *agent, p *process, params proto
 	e.mu.Unlock()
 
 	params.ProcessID = p.id
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, errLate)
-	defer cancel()
 	handle, err := a.client.Start(ctx, params)
 	if err != nil {
 		e.mu.Lock()
@@ -363,9 +361,9 @@ func (e *executor) all(a *agent) []*process {
 	return all
 }
 
-// close ends the client. No call runs any more. A session that nobody has named ends with it, unless something runs there.
+// close ends the client. A session that nobody has named ends with it, unless something runs there.
 func (e *executor) close(ctx context.Context) {
-	e.desk.close()
+	e.desk.close(ctx)
 	e.mu.Lock()
 	a, name := e.now, e.session
 	e.mu.Unlock()

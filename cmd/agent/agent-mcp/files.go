@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -65,7 +66,15 @@ func (c *call) resolve(ctx context.Context, full string) (string, error) {
 		return real, err
 	}
 	dir, err := c.resolve(ctx, path.Dir(full))
-	return path.Join(dir, path.Base(full)), err
+	if err != nil {
+		return "", err
+	}
+	real = path.Join(dir, path.Base(full))
+	// A link to a missing file does not exist for such an agent either, but writing follows it.
+	if _, err := c.agent.files.StatWithoutLinks(ctx, real); !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is a link to a file that does not exist, and this agent cannot tell where that is", full)
+	}
+	return real, nil
 }
 
 // readFile is the tool read_file.
@@ -107,9 +116,10 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	head = head[:n]
 	kind, _, _ := strings.Cut(http.DetectContentType(head), ";")
 	switch {
+	case bytes.IndexByte(head, 0) < 0: // text, also if it begins like an image: a false image ends a conversation
 	case kind == "image/png" || kind == "image/jpeg" || kind == "image/gif" || kind == "image/webp":
-		return c.image(ctx, name, kind, info.Size)
-	case bytes.IndexByte(head, 0) >= 0:
+		return c.image(ctx, name, kind)
+	default:
 		return nil, fmt.Errorf("%s is not text (%s, %d bytes): look at it with a command, such as xxd or file", name, kind, info.Size)
 	}
 	first := c.within("offset", args.Offset, 1, 1, 1<<40)
@@ -117,6 +127,12 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	page, err := readLines(ctx, file, first, limit, int64(info.Size))
 	if err != nil {
 		return nil, err
+	}
+	if page.cut {
+		page.text = wholeRunes(page.text)
+	}
+	if !utf8.Valid(page.text) {
+		c.note("the file is not UTF-8: U+FFFD stands for bytes that are not, and edit cannot find them; write_file would lose them")
 	}
 	data := struct {
 		Text       string   `json:"text"`
@@ -138,9 +154,20 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		fmt.Fprintf(&words, "[the file has %d lines]\n", *page.total)
 	}
 	addNotes(&words, c.notes)
-	result := answer(words.String(), data)
-	result.Meta = mcp.Meta{"anthropic/maxResultSizeChars": 2 * maxText}
-	return result, nil
+	return answer(words.String(), data), nil
+}
+
+// wholeRunes returns text without the beginning of a character at its end.
+func wholeRunes(text []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // page is a part of a text file.
@@ -208,15 +235,38 @@ func readLines(ctx context.Context, file *client.File, first, limit, size int64)
 }
 
 // image is the answer with an image.
-func (c *call) image(ctx context.Context, name, kind string, size uint64) (*mcp.CallToolResult, error) {
-	if size > maxImage {
-		return nil, fmt.Errorf("%s has %d bytes, and an image in an answer at most %d: make it smaller with a command", name, size, maxImage)
-	}
-	data, err := c.agent.files.ReadFile(ctx, name)
+func (c *call) image(ctx context.Context, name, kind string) (*mcp.CallToolResult, error) {
+	data, err := c.content(ctx, name, maxImage)
 	if err != nil {
 		return nil, err
 	}
+	if len(data) > maxImage {
+		return nil, fmt.Errorf("%s is larger than %d bytes, the most of an image in an answer: make it smaller with a command", name, maxImage)
+	}
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data, MIMEType: kind}}}, nil
+}
+
+// content returns the content of a file, or a byte more than most of it: the size that the agent says is not trusted,
+// because the file may grow meanwhile.
+func (c *call) content(ctx context.Context, name string, most int) ([]byte, error) {
+	file, err := c.agent.files.Open(ctx, name, protocol.OpenRead)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var data []byte
+	for len(data) <= most {
+		block := make([]byte, min(maxBlock, most+1-len(data)))
+		n, err := file.ReadAtContext(ctx, block, int64(len(data)))
+		data = append(data, block[:n]...)
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }
 
 // writeFile is the tool write_file.
@@ -283,8 +333,12 @@ func editFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if (args.Patch != nil) == whole || args.Patch != nil && (args.Path != "" || args.Old != nil || args.New != nil) {
 		return nil, errors.New("give path, old and new, or else patch alone")
 	}
-	c.editing.Lock()
-	defer c.editing.Unlock()
+	select {
+	case c.editing <- struct{}{}:
+		defer func() { <-c.editing }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	if args.Patch != nil {
 		return c.patch(ctx, *args.Patch)
 	}
@@ -292,16 +346,12 @@ func editFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := c.agent.files.Stat(ctx, name)
+	before, err := c.content(ctx, name, maxEdit)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size > maxEdit {
-		return nil, fmt.Errorf("%s has %d bytes, and edit changes files of at most %d: use a command such as sed", name, info.Size, maxEdit)
-	}
-	before, err := c.agent.files.ReadFile(ctx, name)
-	if err != nil {
-		return nil, err
+	if len(before) > maxEdit {
+		return nil, fmt.Errorf("%s has more than %d bytes, the most that edit changes: use a command such as sed", name, maxEdit)
 	}
 	old, count := []byte(*args.Old), 0
 	if len(old) > 0 {
@@ -317,10 +367,10 @@ func editFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	case count > 1 && !args.All:
 		return nil, fmt.Errorf("%s has the text old %d times: add lines around it until it is the only one, or set replace_all", name, count)
 	}
-	after := bytes.ReplaceAll(before, old, []byte(*args.New))
-	if len(after) > 4*maxEdit {
-		return nil, fmt.Errorf("the file would have %d bytes: at most %d are written", len(after), 4*maxEdit)
+	if size := len(before) + count*(len(*args.New)-len(old)); size > 4*maxEdit {
+		return nil, fmt.Errorf("the file would have %d bytes: at most %d are written", size, 4*maxEdit)
 	}
+	after := bytes.ReplaceAll(before, old, []byte(*args.New))
 	if err := c.replace(ctx, name, after); err != nil {
 		return nil, err
 	}
@@ -394,10 +444,11 @@ func (c *call) patch(ctx context.Context, text string) (*mcp.CallToolResult, err
 	if dry.Diff != nil {
 		diff = short(*dry.Diff, maxDiff)
 	}
-	return answer(done.Output+diff, struct {
+	summary := short(done.Output, maxDiff)
+	return answer(summary+diff, struct {
 		Summary string `json:"summary"`
 		Diff    string `json:"diff"`
-	}{done.Output, diff}), nil
+	}{summary, diff}), nil
 }
 
 // searchFiles is the tool search.

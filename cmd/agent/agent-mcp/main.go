@@ -37,16 +37,17 @@ func run() int {
 	environ, keys, _ := secretenv.Take(procs.Denied)
 	sys := program.System{Environ: environ, Keys: keys, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	config, err := mcpconfig.Read(os.Args[1:], build.This("agent").Version)
+	if config != nil && config.Token != "" {
+		defer os.Remove(config.Token)
+	}
 	if err != nil {
 		return sys.Fail(err)
-	}
-	if config.Token != "" {
-		defer os.Remove(config.Token)
 	}
 	// Tokens must not be read from the memory of this process by the commands of an agent on this machine.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		program.Complain(os.Stderr, fmt.Errorf("other processes of this user can read the memory of this process: %w", err))
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a client that does not read any more is an orderly end, too
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if limit := config.Target.Timeout; limit > 0 {

@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
 const (
 	// maxKept bounds the newest output that is kept of a process, as an agent keeps it, and maxHead the first output.
 	maxKept, maxHead = 1 << 20, 64 << 10
+	// maxPieces bounds the events whose output is kept, as an agent does.
+	maxPieces = 50_000
 	// linger is how long an exited command is waited for whose output is still open, because something that it has
 	// started in the background has it. Each output starts the time again.
 	linger = 300 * time.Millisecond
@@ -26,6 +29,7 @@ type process struct {
 	started     time.Time
 	handle      *client.Process
 	writable    bool   // write_stdin works
+	asks        bool   // the client that has started it can ask its user
 	savedTo     string // the file that has all output; ""
 
 	mu      sync.Mutex // guards what follows
@@ -111,7 +115,7 @@ func (p *process) change(f func()) {
 func (p *process) note(line string) {
 	p.change(func() {
 		if len(p.now.notes) < maxNotes {
-			p.now.notes = append(p.now.notes, line)
+			p.now.notes = append(p.now.notes, short(line, 2*maxNote))
 		}
 	})
 }
@@ -150,10 +154,11 @@ func (p *process) add(seq uint64, data []byte) {
 	p.now.total += uint64(len(data))
 	p.kept += len(data)
 	drop := 0
-	for ; p.kept > maxKept && drop < len(p.pieces)-1; drop++ {
+	for ; (p.kept > maxKept || len(p.pieces)-drop > maxPieces) && drop < len(p.pieces)-1; drop++ {
 		p.kept -= len(p.pieces[drop].data)
+		p.pieces[drop] = piece{} // its data is free
 	}
-	p.pieces = slices.Delete(p.pieces, 0, drop)
+	p.pieces = p.pieces[drop:] // moved only when it grows, because output can come in many tiny pieces
 }
 
 // place is where an answer begins: after an event, and after some bytes.
@@ -253,14 +258,14 @@ func (p *process) unread() uint64 {
 	return p.now.total - p.read
 }
 
-// lastLine returns the end of the output, in one short line.
+// lastLine returns the end of the output, in one short line that is harmless where a client shows it.
 func (p *process) lastLine() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, piece := range slices.Backward(p.pieces) {
-		lines := bytes.Split(bytes.TrimRight(piece.data, "\r\n\t "), []byte("\n"))
-		if line := bytes.TrimSpace(lines[len(lines)-1]); len(line) > 0 {
-			return short(text(line), maxProgress)
+		data := bytes.TrimRight(piece.data, "\r\n\t ")
+		if line := bytes.TrimSpace(data[bytes.LastIndexAny(data, "\r\n")+1:]); len(line) > 0 {
+			return program.Plain(short(text(line), maxProgress))
 		}
 	}
 	return ""

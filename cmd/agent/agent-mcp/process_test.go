@@ -63,3 +63,16 @@ func TestExcerpt(t *testing.T) {
 		}
 	})
 }
+
+// TestTinyPieces: a command that prints byte by byte cannot fill the memory, and costs little for each byte.
+func TestTinyPieces(t *testing.T) {
+	t.Parallel()
+	p := newProcess("test")
+	for i := range uint64(4 * maxPieces) {
+		p.add(i+1, []byte("x"))
+	}
+	rig.Is(t, len(p.pieces), maxPieces, "the pieces")
+	rig.Is(t, cap(p.pieces) < 3*maxPieces, true, "%d pieces have room", cap(p.pieces))
+	rig.Is(t, p.kept, maxPieces, "the bytes")
+	rig.Is(t, p.after(3*maxPieces), place{seq: 3 * maxPieces, bytes: 3 * maxPieces, lost: true}, "the place of the oldest piece")
+}

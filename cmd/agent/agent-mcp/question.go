@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/execagent/execagent/cmd/agent/internal/console"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/protocol"
 )
 
@@ -40,6 +41,7 @@ type question struct {
 	id      string
 	process string
 	text    string
+	key     string        // questions with the same key are the same; "": no other is
 	answer  chan verdict  // has room for one
 	over    chan struct{} // closed when no answer is needed any more
 	asking  bool          // the user is being asked; guarded by the desk
@@ -63,19 +65,27 @@ func newDesk(ask bool, note func(process, line string)) *desk {
 	return &desk{ask: ask, note: note, open: map[string]*question{}, remembered: map[string]bool{}, changed: make(chan struct{}), closed: make(chan struct{})}
 }
 
-// close answers all questions with no. No call runs any more.
-func (d *desk) close() {
+// close answers all questions with no. It waits for the clients that are told so, until ctx ends.
+func (d *desk) close(ctx context.Context) {
 	close(d.closed)
-	d.asking.Wait()
+	told := make(chan struct{})
+	go func() {
+		d.asking.Wait()
+		close(told)
+	}()
+	select {
+	case <-told:
+	case <-ctx.Done(): // a client does not read, and this program ends
+	}
 }
 
 // command answers a question about a command.
 func (d *desk) command(ctx context.Context, q protocol.ExecApprovalParams) protocol.ExecApprovalAnswer {
 	key := "" // of a cut command no answer is remembered
 	if !q.Truncated {
-		key = "exec\x00" + q.Exe + "\x00" + strings.Join(q.Argv, "\x00")
+		key = strings.Join(append([]string{"exec", q.Cwd, q.Exe}, q.Argv...), "\x00")
 	}
-	v := d.decide(ctx, q.ProcessID, strings.Join(console.Question(&q), "\n"), key)
+	v := d.decide(ctx, q.ProcessID, console.Question(&q), key)
 	switch {
 	case v.word == session:
 		return protocol.ExecApprovalAnswer{Decision: protocol.ApprovalAcceptForProcess}
@@ -92,18 +102,26 @@ func (d *desk) host(ctx context.Context, process string, r protocol.PolicyReques
 	if r.Method != "" {
 		what = fmt.Sprintf("send %s %s to %s", r.Method, r.Path, where)
 	}
-	v := d.decide(ctx, process, "The command wants to "+strconv.QuoteToGraphic(what), "host\x00"+what)
+	key := "host\x00" + what
+	if strings.HasSuffix(r.Path, "...") {
+		key = "" // others begin with the same text as a path that was cut
+	}
+	v := d.decide(ctx, process, []string{"The command wants to " + strconv.QuoteToGraphic(what)}, key)
 	if v.yes() {
 		return protocol.PolicyChoice{Type: protocol.PolicyAllow}
 	}
 	return protocol.PolicyChoice{Type: protocol.PolicyDeny, Reason: new(short(v.why, maxProgress))}
 }
 
-// decide waits for the answer to a question about a process. Questions with one key are the same; "" is never the same.
-func (d *desk) decide(ctx context.Context, process, text, key string) (v verdict) {
+// decide waits for the answer to a question about a process.
+func (d *desk) decide(ctx context.Context, process string, lines []string, key string) (v verdict) {
+	for i, line := range lines {
+		lines[i] = program.Plain(line) // some words are those of rules or of the agent
+	}
+	text := strings.Join(lines, "\n")
 	d.mu.Lock()
 	known := key != "" && d.remembered[key]
-	q := &question{id: rand.Text(), process: process, text: text, answer: make(chan verdict, 1), over: make(chan struct{})}
+	q := &question{id: rand.Text(), process: process, text: text, key: key, answer: make(chan verdict, 1), over: make(chan struct{})}
 	switch {
 	case known:
 		v = verdict{word: session}
@@ -132,13 +150,10 @@ func (d *desk) decide(ctx context.Context, process, text, key string) (v verdict
 	}
 	d.mu.Lock()
 	delete(d.open, q.id)
-	if v.word == session && key != "" && len(d.remembered) < maxRemembered {
-		d.remembered[key] = true
-	}
 	d.changeLocked()
 	d.mu.Unlock()
 	if !v.yes() {
-		d.note(process, "refused: "+strings.Join(strings.Fields(text), " ")+": "+v.why)
+		d.note(process, "refused: "+short(strings.Join(strings.Fields(text), " "), maxNote)+": "+v.why)
 	}
 	return v
 }
@@ -154,31 +169,52 @@ func (d *desk) about(process string) (q *question, asking bool, changed <-chan s
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, other := range d.open {
-		if other.process == process && (q == nil || q.asking) {
-			q = other
+		if other.process == process && (q == nil || asking) {
+			q, asking = other, d.askingLocked(other)
 		}
 	}
-	return q, q != nil && q.asking, d.changed
+	return q, asking, d.changed
+}
+
+// askingLocked reports whether the user is being asked a question, or the same one for another process, as by make -j.
+func (d *desk) askingLocked(q *question) bool {
+	for _, other := range d.open {
+		if other.asking && (other == q || q.key != "" && other.key == q.key) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin reports whether the caller is the one who asks the user.
 func (d *desk) begin(q *question) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first := !q.asking
+	if d.askingLocked(q) {
+		return false
+	}
 	q.asking = true
-	return first
+	return true
 }
 
-// settle gives a question its answer; only the first one counts.
+// settle gives a question its answer; only the first one counts. An answer for the session is that of all questions
+// that are the same.
 func (d *desk) settle(q *question, v verdict) {
-	select {
-	case q.answer <- v:
-	default:
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.open, q.id)
+	if d.open[q.id] != q {
+		return
+	}
+	all := v.word == session && q.key != ""
+	if all && len(d.remembered) < maxRemembered {
+		d.remembered[q.key] = true
+	}
+	for _, other := range d.open {
+		if other == q || all && other.key == q.key {
+			other.answer <- v
+			delete(d.open, other.id)
+		}
+	}
 	d.changeLocked()
 }
 

@@ -26,17 +26,27 @@ const (
 	headerTime, idleTime = 10 * time.Second, 2 * time.Minute
 	// requestTime is how long a client may take for a request. The time runs on while the call does.
 	requestTime = 2 * time.Minute
+	// lastWords is how long answers may take after the end. A client may not read them at all.
+	lastWords = 5 * time.Second
 )
 
 // serveStdio serves the client that has started this program, until it closes standard input.
 func (s *server) serveStdio(ctx context.Context) error {
 	defer context.AfterFunc(ctx, s.cancel)() // the library waits for calls that run
 	in := &input{File: s.sys.Stdin, ended: s.cancel}
-	err := s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: output{s.sys.Stdout}, MaxLineLength: maxMessage})
-	if errors.Is(err, io.EOF) || in.gone() {
-		return nil
+	served := make(chan error, 1)
+	go func() {
+		served <- s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: &output{s.sys.Stdout, s.cancel}, MaxLineLength: maxMessage})
+	}()
+	select {
+	case err := <-served:
+		if errors.Is(err, io.EOF) || in.gone() || s.ctx.Err() != nil {
+			return nil
+		}
+		return err
+	case <-s.late.Done():
+		return nil // a write to the client cannot be interrupted; it ends with this program
 	}
-	return err
 }
 
 // input is standard input. Its end is the end of the client, so all calls end too, as nobody reads their answers.
@@ -67,10 +77,21 @@ func (i *input) gone() bool {
 
 func (i *input) Close() error { return i.File.Close() }
 
-// output is standard output, which stays open for a last word.
-type output struct{ io.Writer }
+// output is standard output, which stays open for a last word. If nobody reads it any more, the client has ended.
+type output struct {
+	File  io.Writer
+	ended func()
+}
 
-func (output) Close() error { return nil }
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.File.Write(p)
+	if err != nil {
+		o.ended()
+	}
+	return n, err
+}
+
+func (*output) Close() error { return nil }
 
 // serveHTTP serves clients at the path /mcp.
 func (s *server) serveHTTP(ctx context.Context) error {

@@ -36,7 +36,8 @@ const (
 	progressPause = 5 * time.Second
 )
 
-// tools are the tools as clients see them.
+// tools are the tools as clients see them. Without maxResultSizeChars, Claude Code puts answers of more than 50,000
+// characters into a file on its own machine, and shows the model 2,000 of them.
 //
 //go:embed tools.json
 var tools []byte
@@ -48,18 +49,22 @@ type server struct {
 	executor *executor
 	mcp      *mcp.Server
 	slots    chan struct{}
-	editing  sync.Mutex // one edit at a time, because an edit reads and then writes
+	editing  chan struct{} // one edit at a time, because an edit reads and then writes
 
 	ctx    context.Context // ends with the server, and calls with it
 	cancel context.CancelFunc
+	late   context.Context // ends lastWords after ctx
 }
 
 // instructions are for the model.
-const instructions = `Commands and files are on the machine that this server works on%s; relative paths start at its working directory. Long commands: exec returns running=true and a process_id; call read_output until running=false. Output that was left out can be read again with read_output (after_seq).`
+const instructions = `Commands and files are on the machine that this server works on%s; relative paths start at its working directory. If an answer says that p7 still runs, call read_output with the process_id p7 until it has ended. Output that was left out can be read again with read_output (after_seq).`
 
 func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
-	s := &server{config: config, sys: sys, executor: newExecutor(config, sys), slots: make(chan struct{}, maxCalls)}
+	s := &server{config: config, sys: sys, executor: newExecutor(config, sys), slots: make(chan struct{}, maxCalls), editing: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	late, end := context.WithCancel(context.Background())
+	s.late = late
+	context.AfterFunc(s.ctx, func() { time.AfterFunc(lastWords, end) })
 	where := ""
 	if config.Agent == nil {
 		where = " (" + config.Target.Name() + ")"
@@ -85,11 +90,14 @@ func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
 	return s, nil
 }
 
-// close ends all calls, and the client of the agent.
+// close ends all calls, and the client of the agent. A call that cannot write to its client is not waited for.
 func (s *server) close() {
 	s.cancel()
 	for range maxCalls {
-		s.slots <- struct{}{} // no call runs any more
+		select {
+		case s.slots <- struct{}{}:
+		case <-s.late.Done():
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -140,6 +148,9 @@ func (s *server) call(ctx context.Context, r *mcp.CallToolRequest, run func(cont
 	if err != nil {
 		return failure(plain(ctx, err))
 	}
+	if !s.config.Data {
+		result.StructuredContent = nil // clients would show it to the model, and not the text
+	}
 	return result
 }
 
@@ -171,7 +182,7 @@ func (c *call) find(ctx context.Context, id string) (*process, error) {
 	return nil, missing
 }
 
-var errLate = fmt.Errorf("no answer came for %v; what was asked for may have been done, so look before you try again", callLimit)
+var errLate = fmt.Errorf("no answer came within %v: the call may have been carried out, so look before you try again", callLimit)
 
 // plain returns an error in words for a model: what happened, and what to try.
 func plain(ctx context.Context, err error) error {
@@ -183,11 +194,11 @@ func plain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errLate)):
 		return context.Cause(ctx)
 	case errors.Is(err, client.ErrTaken):
-		return errors.New("another client has taken the session of this server in the middle of the call, so the call may have been carried out. Commands run on, and the next call takes the session back: look at processes before you try again (give each agent mcp a --session of its own)")
+		return errors.New("another client took the session of this server during the call, so the call may have been carried out. Commands run on, and the next call takes the session back: look at processes before you try again (give each agent mcp a --session of its own)")
 	case isLost && lost.Resume != nil && sessions.Unknown(lost.Resume):
 		return errors.New("the agent was restarted or has given up the session, so its commands are gone: start them again")
 	case isLost && lost.Sent:
-		return errors.New("the connection to the agent was lost in the middle of the call, so it may have been carried out: look at processes or at the file before you try again")
+		return errors.New("the connection to the agent was lost during the call, so the call may have been carried out: look at processes or at the file before you try again")
 	case isLost:
 		return errors.New("the connection to the agent is lost: try again")
 	case isMissing:
@@ -238,7 +249,11 @@ func (c *call) arguments(to any) error {
 		return fmt.Errorf("the argument %s is a JSON %s, and has to be of type %s", wrong.Field, wrong.Value, kindOf(wrong.Type.Kind().String()))
 	}
 	if err != nil {
-		return fmt.Errorf("wrong arguments: %s", strings.TrimPrefix(err.Error(), "json: "))
+		text := strings.TrimPrefix(err.Error(), "json: ")
+		if name, unknown := strings.CutPrefix(text, "unknown field "); unknown {
+			return fmt.Errorf("this tool has no argument %s: its schema names the arguments", short(name, maxProgress))
+		}
+		return fmt.Errorf("the arguments are not valid JSON: %s", text)
 	}
 	return nil
 }
@@ -295,8 +310,10 @@ func (c *call) await(ctx context.Context, p *process, until time.Time) (q *quest
 		if q != nil && !asking {
 			switch wayOf(c.request.Session) {
 			case noWay:
-				desk.settle(q, verdict{deny, "this MCP client cannot ask its user"})
-				continue
+				if !p.asks { // else another client has started it, and is asked
+					desk.settle(q, verdict{deny, "this MCP client cannot ask its user"})
+					continue
+				}
 			case byAnswer:
 				return q
 			case byRequest:

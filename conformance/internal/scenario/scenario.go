@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -93,6 +95,7 @@ func Run(ctx context.Context, s *Scenario, config client.Config, dir, here strin
 		"dir": dir, "here": here, "http": fmt.Sprintf("http://127.0.0.1:%d", port), "port": port,
 	}}
 	config.Dial = r.line.connect
+	r.line.ends = slices.ContainsFunc(s.Steps, func(one step) bool { return one.With["at"] != nil })
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var err error
@@ -112,20 +115,81 @@ func Run(ctx context.Context, s *Scenario, config client.Config, dir, here strin
 // A line is how the client connects. It can be cut.
 type line struct {
 	dial func(context.Context) (rpc.Conn, error)
+	ends bool         // cutAt may end it
 	shut sync.RWMutex // nobody connects while it is locked
 
-	mu   sync.Mutex
-	conn rpc.Conn
+	mu    sync.Mutex
+	conn  rpc.Conn
+	at    string // the message that the connection ends at, see cutAt; "": none
+	until string // nobody connects until this file exists; "": there is none to wait for
 }
 
 func (l *line) connect(ctx context.Context) (rpc.Conn, error) {
 	l.shut.RLock()
 	defer l.shut.RUnlock()
+	l.mu.Lock()
+	until := l.until
+	l.mu.Unlock()
+	for until != "" {
+		if _, err := os.Stat(until); err == nil {
+			break
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 	conn, err := l.dial(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn = conn
+	if err == nil && l.ends {
+		conn = ending{conn, l}
+	}
 	return conn, err
+}
+
+// cutAt ends the connection at the next message: of the client ("request"), or of the agent ("answer" and "half",
+// because the Go client sees only whole messages). The message does not arrive.
+func (l *line) cutAt(at, until string) error {
+	if !slices.Contains([]string{"request", "answer", "half"}, at) {
+		return fmt.Errorf("%w: cut at %q", ErrUnknown, at)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.until = at, until
+	return nil
+}
+
+// endsAt reports whether the connection ends at this message, and forgets that.
+func (l *line) endsAt(request bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == "" || (l.at == "request") != request {
+		return false
+	}
+	l.at = ""
+	return true
+}
+
+// ending is a connection of a line that cutAt may end.
+type ending struct {
+	rpc.Conn
+	line *line
+}
+
+func (e ending) Write(message []byte) error {
+	if e.line.endsAt(true) {
+		return e.Conn.Close() // to the client it was sent
+	}
+	return e.Conn.Write(message)
+}
+
+func (e ending) Read() ([]byte, error) {
+	message, err := e.Conn.Read()
+	if err == nil && e.line.endsAt(false) {
+		return nil, errors.Join(io.ErrUnexpectedEOF, e.Conn.Close())
+	}
+	return message, err
 }
 
 // cut cuts the connection, and lets nobody connect for a while.
@@ -167,6 +231,11 @@ func (r *runner) run(ctx context.Context, s *Scenario) error {
 		if err := r.step(ctx, one); err != nil {
 			return fmt.Errorf("step %d (%s): %w", i+1, one.Do, err)
 		}
+	}
+	r.line.mu.Lock()
+	defer r.line.mu.Unlock()
+	if r.line.at != "" {
+		return errors.New("no message came at which to cut")
 	}
 	return nil
 }

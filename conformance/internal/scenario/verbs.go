@@ -147,6 +147,9 @@ func (r *runner) global(ctx context.Context, verb string, w *with) (any, error) 
 		home, homeErr := info.UserHomeDir.Native()
 		return map[string]any{"os": info.PlatformOS, "cwd": cwd, "home": home}, errors.Join(cwdErr, homeErr)
 	case "cut":
+		if at := w.text("at"); at != "" {
+			return nil, r.line.cutAt(at, w.text("until"))
+		}
 		return nil, r.line.cut(ctx, w.duration("for"))
 	case "close":
 		return nil, r.client.Close()

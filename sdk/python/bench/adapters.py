@@ -98,6 +98,28 @@ def adk(url: str, folder: str) -> tuple[Provider, Provider]:
     )
 
 
+def openai_agents(url: str, folder: str) -> tuple[Provider, Provider]:
+    """Return sessions of this package, and of the local provider of the OpenAI Agents SDK, with a start of the tool."""
+    from agents.sandbox.manifest import Manifest
+    from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
+
+    from execagent.openai_agents import ExecagentSandboxClient
+
+    async def run(made: list[Any]) -> str:
+        if len(made) == 1:
+            made.append(await made[0].create(manifest=Manifest(root=folder), options=None))
+            await made[1].start()
+        return str((await made[1].pty_exec_start("echo hello")).output)
+
+    async def end(made: list[Any]) -> None:
+        await made[1].aclose()
+        await made[0].delete(made[1])
+
+    return Provider(lambda: [ExecagentSandboxClient(url)], run, end), Provider(
+        lambda: [UnixLocalSandboxClient()], run, end
+    )
+
+
 def inspect_ai(url: str, folder: str) -> tuple[Provider, Provider]:
     """Return the sandbox of this package, and the local one of Inspect, each with the directory of a sample."""
     from inspect_ai.util._sandbox.local import LocalSandboxEnvironment
@@ -118,6 +140,7 @@ HARNESSES = {
     "strands": strands,
     "adk": adk,
     "inspect-ai": inspect_ai,
+    "openai-agents": openai_agents,
     "pydantic-ai": pydantic_ai,
     "deepagents": deepagents,
 }

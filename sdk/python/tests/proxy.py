@@ -24,6 +24,10 @@ class Proxy:
         """How many bytes the next connection may carry from the agent before it is cut; None: any number."""
         self.whole_frames = False
         """Cut at the end of a message, and not within it."""
+        self.at: str | None = None
+        """Cut at the next message: of the client (request), or of the agent (answer; half: half of it arrives)."""
+        self.until: str | None = None
+        """Nobody can connect until this file exists; None: there is none to wait for."""
         self.cuts = 0
         self.url = ""
 
@@ -75,7 +79,7 @@ class Proxy:
         task.add_done_callback(end)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refusing:
+        if self.refusing or (self.until is not None and not os.path.exists(self.until)):
             return
         try:
             if self._target.startswith("unix://"):
@@ -90,8 +94,8 @@ class Proxy:
         budget = self.budget()
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass(reader, up_writer, ends, None))
-                both.create_task(self._pass(up_reader, writer, ends, budget))
+                both.create_task(self._pass(reader, up_writer, ends, None, ("request",)))
+                both.create_task(self._pass(up_reader, writer, ends, budget, ("answer", "half")))
         except* (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -105,6 +109,7 @@ class Proxy:
         writer: asyncio.StreamWriter,
         ends: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
         budget: int | None,
+        cut_at: tuple[str, ...],
     ) -> None:
         head = True
         while True:
@@ -115,6 +120,11 @@ class Proxy:
             else:
                 data = await _frame(reader)
             if not data:
+                break
+            if self.at in cut_at:
+                half, self.at = self.at == "half", None
+                self.cuts += 1
+                writer.write(data[: len(data) // 2] if half else b"")
                 break
             if budget is not None:
                 if not self.whole_frames:

@@ -206,6 +206,7 @@ class Runner:
         try:
             for number, step in enumerate(steps, 1):
                 await self._step(number, step)
+            assert self._proxy is None or self._proxy.at is None, "no message came at which to cut"
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -362,8 +363,13 @@ class Runner:
     async def _do_info(self, agent: execagent.Agent) -> Any:
         return await agent.info()
 
-    async def _do_cut(self, agent: execagent.Agent, for_: int = 0) -> None:
+    async def _do_cut(
+        self, agent: execagent.Agent, for_: int = 0, at: str | None = None, until: str | None = None
+    ) -> None:
         assert self._proxy is not None
+        if at is not None:
+            self._proxy.at, self._proxy.until = at, until
+            return
         if for_:
             await self._proxy.cut_for(for_ / 1000)
         else:

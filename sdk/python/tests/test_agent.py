@@ -212,7 +212,7 @@ async def test_time_is_up_without_a_client(server: Server) -> None:
     """The agent ends a process whose time is up, with TERM first, whether or not its client is there."""
     async with server.connect("unix", session="py-time") as first:
         await first.spawn(["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"], id="job", kill_after=0.5)
-    async with server.connect("unix", session="py-time", existing=True) as second:
+    async with server.connect("unix", session="py-time", existing=True, take=True) as second:
         job = await second.attach("job")
         result = await job.communicate()
         assert (result.exit_code, result.timed_out, job.timed_out) == (9, True, True)

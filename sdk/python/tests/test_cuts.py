@@ -64,7 +64,7 @@ class Exchange:
 
 
 @pytest.mark.parametrize("whole_frames", [True, False], ids=["between messages", "anywhere"])
-async def test_cuts(whole_frames: bool, server: Server) -> None:
+async def test_cuts(whole_frames: bool, server: Server, tmp_path: Path) -> None:
     async with Web() as web, Proxy(server.ws) as proxy:
         proxy.whole_frames = whole_frames
         async with execagent.connect(proxy.url) as agent:
@@ -74,10 +74,8 @@ async def test_cuts(whole_frames: bool, server: Server) -> None:
             def enough() -> bool:
                 return proxy.cuts >= CUTS
 
-            cat = await _start(agent, ["cat"], stdin=True)
-            ticks = await _start(
-                agent, ["sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.003; done"], stdin=False
-            )
+            cat = await agent.spawn(["cat"], stdin=True)
+            ticks = await agent.spawn(["sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.003; done"])
             socket = await agent.dial(web.port)
             await socket.write(b"\n")  # the server echoes what does not begin with a capital letter
             assert await socket.read(1) == b"\n"
@@ -94,6 +92,16 @@ async def test_cuts(whole_frames: bool, server: Server) -> None:
                         return seen
                 raise AssertionError("the ticks have ended")
 
+            async def run() -> int:
+                runs = 0
+                ran = tmp_path / "ran"
+                while not enough():
+                    result = await agent.run(["sh", "-c", f"echo {runs} >> {ran}; echo {runs}; exit 3"])
+                    assert (result.exit_code, result.stdout) == (3, b"%d\n" % runs)
+                    runs += 1
+                assert ran.read_text() == "".join(f"{i}\n" for i in range(runs))  # each once
+                return runs
+
             async def look() -> int:
                 looks = 0
                 while not enough():
@@ -107,24 +115,16 @@ async def test_cuts(whole_frames: bool, server: Server) -> None:
                     all_of_them.create_task(exchange.send(enough))
                     all_of_them.create_task(exchange.receive())
                 ticking, looking = all_of_them.create_task(count()), all_of_them.create_task(look())
+                running = all_of_them.create_task(run())
             proxy.budget = lambda: None
             assert await cat.wait() == 0
             assert echo.received == echo.sent and echo2.received == echo2.sent
-            assert min(ticking.result(), looking.result(), echo.sent, echo2.sent) > 0
+            assert min(ticking.result(), looking.result(), running.result(), echo.sent, echo2.sent) > 0
             assert agent.generation > CUTS // 4
             ticks.close()
             await socket.close()
-            # Starts are not repeated: whatever was started by a request whose answer was lost is killed.
             assert {p.id for p in await agent.processes() if not p.exited} <= {ticks.id}
     await _nothing_is_left()
-
-
-async def _start(agent: execagent.Agent, argv: list[str], *, stdin: bool) -> execagent.Process:
-    while True:
-        try:
-            return await agent.spawn(argv, stdin=stdin)
-        except execagent.DisconnectedError as error:
-            assert error.sent  # it may have been started, so the caller has to decide
 
 
 async def _nothing_is_left() -> None:

@@ -426,7 +426,7 @@ async def test_agent_without_our_features() -> None:
             sent.append(method)
             match method:
                 case "process/start":
-                    assert not {"timeoutMs", "maxOutputBytes", "limits", "runAs"} & set(params)
+                    assert not {"timeoutMs", "maxOutputBytes", "limits", "runAs", "startId"} & set(params)
                     await c.send(id=request["id"], result={"processId": params["processId"], "sandboxType": "none"})
                     chunk = base64.b64encode(b"0123456789").decode()
                     await c.tell("process/output", processId=params["processId"], seq=1, stream="stdout", chunk=chunk)

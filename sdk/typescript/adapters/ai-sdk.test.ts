@@ -207,6 +207,11 @@ test("commands", { timeout }, async (t) => {
   assert.deepEqual(await silent.wait(), { exitCode: 137 });
   await silent.kill();
 
+  // Output that nobody takes is an error, and holds up no other call then.
+  const unread = await box.spawn({ command: "seq 1000000" });
+  await assert.rejects(async () => unread.wait(), /nobody reads/);
+  assert.equal((await box.run({ command: "echo beside" })).stdout, "beside\n");
+
   const stop = new AbortController();
   const aborted = await box.spawn({ command: "exec sleep 1000", abortSignal: stop.signal });
   stop.abort(new Error("enough"));

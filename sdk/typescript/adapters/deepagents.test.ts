@@ -116,6 +116,13 @@ describe("the rules of sandboxes", () => {
     assert.equal(long.truncated, true);
     assert.match(long.output, /^1\n2\n[^]*\n\[\d+ bytes are left out here\]\n[^]*\n300000\n$/);
     assert.ok(long.output.length < (1 << 20) + 100);
+    // What is left out does not come here at all.
+    let came = 0;
+    at.proxy.passes = (from, bytes) => void (from === "server" && (came += bytes.length));
+    assert.match((await backend.execute("head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end")).output, /^x+\n\[48951429 bytes are left out here\]\nx+\nend\n$/);
+    at.proxy.passes = () => undefined;
+    assert.ok(came < 3 << 20, `${came} bytes came`);
+    assert.match((await backend.execute("if")).output, /[Ss]yntax error/);
   });
 
   test("read", async () => {
@@ -147,6 +154,17 @@ describe("the rules of sandboxes", () => {
     assert.match((await backend.read(path("large"), 7_000_000)).error ?? "", /behind the end/);
     assert.match((await backend.read(path("large.bin"))).error ?? "", /no text/);
     assert.match((await backend.edit(path("large"), "1", "2")).error ?? "", /too much/);
+    const end = { mimeType: "text/plain", startLine: 4_600_000, endLine: 4_600_000 };
+    assert.deepEqual(await backend.read(path("large"), 4_599_999, 5), { ...end, content: "4600000" }); // and no line behind the last line end
+    execFileSync("sh", ["-c", "head -c 35651580 large >whole; printf '\\nend' >>whole; cat large large | tr -d '\\n' >long; printf '\\nlast' >>long"], { cwd: at.dir });
+    assert.equal(statSync(path("whole")).size % (1 << 20), 0);
+    const lines = Number(execFileSync("wc", ["-l"], { input: readFileSync(path("whole")) }));
+    assert.deepEqual(await backend.read(path("whole"), lines, 5), { content: "end", mimeType: "text/plain", startLine: lines + 1, endLine: lines + 1 });
+    const first = await backend.read(path("long"), 0, 5);
+    assert.ok(readFileSync(path("long"), "latin1").startsWith((first.content as string).replace(/ \[the line goes on\]$/, "")), "a part of the line is missing");
+    assert.equal(first.nextOffset, 1);
+    assert.deepEqual(await backend.read(path("long"), 1, 5), { content: "last", mimeType: "text/plain", startLine: 2, endLine: 2 });
+    assert.deepEqual(await backend.read(path("long"), 0, 0), { content: "", mimeType: "text/plain" });
   });
 
   test("write and edit", async () => {
@@ -235,8 +253,8 @@ describe("the rules of sandboxes", () => {
 
   test("upload and download", async () => {
     const bytes = new Uint8Array(1 << 20).map((_, i) => i);
-    const up = await backend.uploadFiles([[path("up/a"), bytes], [at.dir, bytes], ["relative", bytes], [path("up/a/b"), bytes]]);
-    assert.deepEqual(up.map(({ error }) => error), [null, "is_directory", "invalid_path", "file_not_found"]);
+    const up = await backend.uploadFiles([[path("up/a"), bytes], [at.dir, bytes], ["relative", bytes], [path("up/a/b"), bytes], [path("\ud800"), bytes]]);
+    assert.deepEqual(up.map(({ error }) => error), [null, "is_directory", "invalid_path", "file_not_found", "invalid_path"]);
     const down = await backend.downloadFiles([path("up/a"), path("none"), at.dir, "x\0"]);
     assert.deepEqual(down.map(({ error }) => error), [null, "file_not_found", "is_directory", "invalid_path"]);
     assert.deepEqual(down[0]?.content, bytes);

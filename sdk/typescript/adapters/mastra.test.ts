@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdirSync, symlinkSync } from "node:fs";
+import { mkdirSync, symlinkSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { mastra, type MastraOptions, type MastraWorkspace } from "@execagent/client/mastra";
@@ -85,6 +85,8 @@ test("a session", { timeout }, async (t) => {
   const again = open(t, place, { ...first.ref, existing: true });
   const [process] = (await again.sandbox.processes?.list()) ?? [];
   assert.ok(process?.running === true);
+  const found = await Promise.all([1, 2].map(() => again.sandbox.processes?.get(process.pid)));
+  assert.ok(found[0] !== undefined && found[0] === found[1]); // also by two calls at once
   await drive(transcript, again, "Is the process still there?", [
     ["execute_command", { command: "echo 'still here' >door; cat answer" }],
     ["get_process_output", { pid: process.pid, wait: true }],
@@ -122,6 +124,11 @@ test("processes", { timeout }, async (t) => {
   const given = await run("echo begun; exec sleep 1000", [], { abortSignal: stop.signal, onStdout: () => stop.abort() });
   assert.deepEqual([given.killed, given.exitCode], [true, 137]);
   await assert.rejects(run("true", [], { cwd: "/none" }), /none/);
+  // Whoever cannot take the output ends the command.
+  await assert.rejects(run("echo $$ >pid; echo begun; exec sleep 1000", [], { onStdout: () => { throw new Error("no more"); } }), /no more/);
+  assert.equal((await run("while kill -0 $(cat pid) 2>/dev/null; do :; done; echo gone")).stdout, "gone\n");
+  const much = await run("head -c 70000000 /dev/zero; echo end");
+  assert.deepEqual([much.stdout.length, much.stdout.slice(-4), much.stdoutDroppedBytes], [64 << 20, "end\n", 70_000_004 - (64 << 20)]);
   assert.equal((await run("sleep 1000 & echo started")).stdout, "started\n"); // it does not wait for it
 
   const processes = sandbox.processes as NonNullable<typeof sandbox.processes>;
@@ -186,6 +193,8 @@ async function told(fs: WorkspaceFilesystem, dir: string): Promise<string[]> {
   await note("move", fs.moveFile("m/o/e", "m/p/e"));
   await note("move once", fs.moveFile("m/p/e", "a/e", { overwrite: false }));
   await note("move nothing", fs.moveFile("none", "a/e"));
+  symlinkSync("nowhere", join(dir, "a/lost"));
+  await note("move a link", fs.moveFile("a/lost", "m/lost"));
   await note("delete", fs.deleteFile("m/p/e"));
   await note("delete again", fs.deleteFile("m/p/e"));
   await note("delete by force", fs.deleteFile("m/p/e", { force: true }));
@@ -213,5 +222,7 @@ test("files, as Mastra's own provider has them", { timeout }, async (t) => {
   ]);
   await assert.rejects(filesystem.grep({ ...found, pattern: "(?=x)" }), { name: "UnsupportedGrepPatternError" });
   assert.deepEqual((await filesystem.walk(".", { maxDepth: 1 })).map(({ path, type }) => `${type} ${path}`), ["directory a", "file u.txt"]);
+  truncateSync(join(mine, "u.txt"), (32 << 20) + 1);
+  await assert.rejects(filesystem.appendFile("u.txt", "x"), { code: "EFBIG" });
   assert.throws(() => mastra(place.connect, { maxOutput: 1 } as MastraOptions), /Mastra's/);
 });

@@ -10,6 +10,7 @@ import { test } from "node:test";
 import { Runner, RunState, tool, type AgentOutputItem } from "@openai/agents";
 import { dir, file, filesystem, gitRepo, localDir, localFile, Manifest, SandboxAgent, shell, type SandboxClient, type SandboxSession } from "@openai/agents/sandbox";
 import { assistantMessage, functionCall, modelResponder, ScriptedModel, type ScriptedModelInput } from "@openai/agents/testing";
+import type { NodeAgent, NodeOptions } from "@execagent/client/node";
 import { ExecagentSandboxClient, type ExecagentSandboxOptions, type ExecagentSandboxSession } from "@execagent/client/openai-agents";
 import { z } from "zod";
 import { folder } from "../test/rig.js";
@@ -145,6 +146,12 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   const asked = await run("read a; read b; echo $a and $b", { tty: true, yieldTimeMs: 250 });
   assert.match(await session.writeStdin({ sessionId: asked.sessionId as number, chars: "one\ntwo\n", yieldTimeMs: 30_000 }), /exited with code 0[^]*one and two/);
 
+  // Two that start at once have two numbers.
+  const random = t.mock.method(Math, "random", () => (random.mock.callCount() < 3 ? 0.5 : 0.7));
+  const pair = await Promise.all([run("echo 1"), run("echo 2")]);
+  random.mock.restore();
+  assert.deepEqual(pair.map(({ output }) => output), ["1\n", "2\n"]);
+
   // Of many commands those go on that were used last.
   const sleep = async (): Promise<number> => (await run("exec sleep 1000", { yieldTimeMs: 0 })).sessionId as number;
   const oldest = await sleep();
@@ -153,9 +160,30 @@ test("commands: exit codes, output, directories, variables and what goes on", as
   assert.match(await session.writeStdin({ sessionId: oldest, chars: "\u0003" }), /session not found/);
   assert.match(await session.writeStdin({ sessionId: newest, chars: "\u0003", yieldTimeMs: 30_000 }), /exited with code 130/);
   await session.stop();
-  const agent = await at.connect({ sessionName: session.state.sessionName, existing: true, take: true });
+  const agent = at.agents.at(-1) as NodeAgent;
   while ((await agent.processes()).some(({ argv, exited }) => !exited && argv.includes("exec sleep 1000")));
-  await agent.close();
+});
+
+test("a client that has failed: the commands and the ports are found again", async (t) => {
+  const at = await site(t);
+  const connect = (session?: NodeOptions): Promise<NodeAgent> => at.connect({ ...session, recoveryTimeoutMs: 1 });
+  const made = client({ ...at, connect });
+  await using session = await made.create();
+  const web = createServer((_request, response) => response.end("served"));
+  await new Promise<void>((resolve) => web.listen(0, "127.0.0.1", resolve));
+  t.after(() => web.close());
+  const { port } = web.address() as AddressInfo;
+  const get = async (): Promise<string> => {
+    const endpoint = await session.resolveExposedPort(port);
+    return (await fetch(`http://${endpoint.host}:${endpoint.port}/`, { headers: { connection: "close" } })).text();
+  };
+  assert.equal(await get(), "served");
+  const { sessionId = 0 } = await session.exec({ cmd: "echo begun; read word; echo the word is $word", tty: true, login: false, yieldTimeMs: 250 });
+  at.proxy.cut();
+  await at.agents.at(-1)?.ended;
+  assert.deepEqual(Object.keys((await made.serializeSessionState(session.state))["commands"] as object), [String(sessionId)]);
+  assert.match(await session.writeStdin({ sessionId, chars: "here\n", yieldTimeMs: 30_000 }), /the word is here/);
+  assert.equal(await get(), "served");
 });
 
 test("patches: each changes one file in the workspace, once", async (t) => {
@@ -221,15 +249,16 @@ test("files: what is there, what is not, and images", async (t) => {
   assert.equal(await session.directoryExists("sum.sh"), false);
   assert.equal(await session.directoryExists("/etc"), true);
   await assert.rejects(session.pathExists("/usr"), /not below/);
-  assert.match((await session.createEditor().createFile({ type: "create_file", path: "/etc/x", diff: "+x\n" })).output, /granted only to be read/);
+  assert.match((await session.createEditor().createFile({ type: "create_file", path: "/etc/x", diff: "+x\n" })).output, /granted for reading only/);
   assert.equal(Buffer.from(await session.readFile({ path: "sum.sh", maxBytes: 4 })).toString(), "echo");
   await assert.rejects(session.readFile({ path: "missing" }), { code: "ENOENT" });
   await assert.rejects(session.listDir({ path: "missing" }), { code: "ENOENT" });
   mkdirSync(join(at.dir, "sub"));
   writeFileSync(join(at.dir, "sub/x"), "");
   symlinkSync("x", join(at.dir, "sub/link"));
+  symlinkSync("nowhere", join(at.dir, "sub/lost"));
   const listed = (await session.listDir({ path: "./sub" })).sort((a, b) => (a.name < b.name ? -1 : 1));
-  assert.deepEqual(listed, [{ name: "link", path: "sub/link", type: "file" }, { name: "x", path: "sub/x", type: "file" }]);
+  assert.deepEqual(listed, [{ name: "link", path: "sub/link", type: "file" }, { name: "lost", path: "sub/lost", type: "other" }, { name: "x", path: "sub/x", type: "file" }]);
 
   const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
   writeFileSync(join(at.dir, "dot.png"), png);
@@ -314,7 +343,7 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
   const at = await site(t);
   const made = client(at);
   const session = await made.create({ manifest: { environment: { SECRET: { value: "a-secret", ephemeral: true } } } });
-  await session.exec({ cmd: "exec sleep 1000", login: false, yieldTimeMs: 250 });
+  const asked = await session.exec({ cmd: "read word; echo the word is $word", tty: true, login: false, yieldTimeMs: 250 });
   const record = JSON.parse(JSON.stringify(await made.serializeSessionState(session.state))) as Record<string, unknown>;
   assert.deepEqual(Object.keys(record).sort(), ["commands", "sessionName"]);
   assert.equal(Object.keys(record["commands"] as object).length, 1);
@@ -338,13 +367,17 @@ test("states: they have no secret, and lead only to what exists", async (t) => {
   const { root } = box.state.manifest;
   assert.equal(root, `/tmp/${box.state.sessionName}`);
   assert.equal(statSync(root).mode & 0o777, 0o700);
-  assert.match((await box.exec({ cmd: "pwd; echo hi >x && cat x; touch /etc/x", login: false })).output, new RegExp(`^${root}\nhi\n.*(Read-only|denied)`));
+  assert.match((await box.exec({ cmd: "pwd; echo hi >x && cat x; touch /etc/x 2>&1", login: false })).output, new RegExp(`^${root}\nhi\n.*(Read-only|denied)`));
   await box.disconnect();
   await hidden.delete(await hidden.deserializeSessionState(JSON.parse(JSON.stringify({ ...(await hidden.serializeSessionState(box.state)), manifest: { root } }))));
   assert.ok(!existsSync(root));
 
   await assert.rejects(client({ ...at, dir: "/elsewhere" }).resume(state), /only one/);
   await assert.rejects(other.deserializeSessionState({ ...record }), /no manifest/);
+  // Two calls at once come back to one command.
+  const back = await other.resume(state);
+  const write = (chars: string): Promise<string> => back.writeStdin({ sessionId: asked.sessionId as number, chars, yieldTimeMs: 30_000 });
+  assert.match((await Promise.all([write("two "), write("calls\n")])).join("\n"), /the word is (two calls|calls)/);
   await other.delete(state);
   await assert.rejects(client(at).resume(state), /session/);
   await session.disconnect();

@@ -30,19 +30,11 @@ export const readOnly: Policy = { readOnly: true };
 export const cutCommand = "echo begun; read word <gate; echo $word";
 
 /** Waits for {@link cutCommand}, cuts its connection, and lets it go on. */
-export async function cutOnce({ proxy, dir, agents }: Site): Promise<void> {
+export async function cutOnce({ proxy, dir }: Site): Promise<void> {
   const gate = await open(join(dir, "gate"), "w"); // once the command reads
-  // A command whose start is not answered is not followed, and it may run before its answer.
-  for (const agent of agents) while (unanswered(agent)) await agent.status();
   proxy.cut();
   await gate.write("and ended\n");
   await gate.close();
-}
-
-/** Reports whether the answer to the start of a command has not come yet. */
-function unanswered(agent: NodeAgent): boolean {
-  const { processes } = (agent as unknown as { client: { processes: Map<string, { started?: object }> } }).client;
-  return [...processes.values()].some(({ started }) => started === undefined);
 }
 
 /** Starts an agent that wants a token, and writes the project. */

@@ -255,7 +255,8 @@ export class Agent implements AsyncDisposable {
   /**
    * Starts a command and returns a handle of it.
    *
-   * If the signal aborts, or the connection is lost, before the answer comes, the process may have been started. It is then
+   * If the connection is lost before the answer comes, the request is made again after the recovery, and the process runs once
+   * (`processStartId`). Where the agent cannot do that, or the signal aborts first, the process may have been started. It is then
    * terminated as soon as possible.
    */
   async spawn(argv: readonly string[], options: SpawnOptions = {}): Promise<Process> {

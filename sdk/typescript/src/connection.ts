@@ -422,7 +422,8 @@ function encode(message: object): string {
   return text;
 }
 
-function sentOver(lost: DisconnectedError): DisconnectedError {
+/** Returns the error for a request that was sent. */
+export function sentOver(lost: DisconnectedError): DisconnectedError {
   return lost.code === "DISCONNECTED" ? new DisconnectedError(lost.message, true, lost.cause, lost.final) : lost;
 }
 

@@ -1,6 +1,6 @@
 import { anything, bytes, count, flag, integer, list, oneOf, optional, otherwise, record, text, type Check } from "./check.js";
 import { background, cleanupMs, nothing, type CallOptions, type Client, type Method, type ParamsOf } from "./client.js";
-import { isLoss, isShortOfMemory, isUnsent, within, type Connection } from "./connection.js";
+import { isLoss, isShortOfMemory, isUnsent, until, within, type Connection } from "./connection.js";
 import { AgentError, ClosedError, NotFoundError, ProtocolError, ServerError, serverError, TimeoutError, UsageError, withPath } from "./errors.js";
 import { confinement, type Policy } from "./sandbox.js";
 import { concat, encodeBase64, toBytes, toText } from "./text.js";
@@ -173,8 +173,8 @@ export interface Patched {
   readonly diff: string | undefined;
 }
 
-/** How large a file may be to pass as one message, in bytes: in base64 it is then below 64 MiB. */
-const wholeMost = 32 << 20;
+/** How large a file may be to pass as one message, in bytes: in base64 it is then below 64 MiB. @internal */
+export const wholeMost = 32 << 20;
 
 /** The most bytes of an open file that one request reads or writes. */
 const blockMost = 1 << 20;
@@ -363,7 +363,7 @@ export class Files {
     try {
       file = await this.open(path, "write", options);
       for (let offset = 0; ; ) {
-        const { done, value } = await reader.read();
+        const { done, value } = await until(reader.read(), options?.signal);
         if (done) return;
         await file.writeAt(offset, value, options);
         offset += value.length;

@@ -1,7 +1,7 @@
 import { concat } from "./text.js";
 
 /** Pieces of output. Many small ones are joined, because each takes much more memory than its bytes. */
-class Pieces {
+export class Pieces {
   size = 0;
   #all: Uint8Array[] = [];
   #last: Uint8Array[] = [];

@@ -1,9 +1,10 @@
 import { anything, count, flag, integer, list, optional, otherwise, record, text, bytes, oneOf, type Check } from "./check.js";
 import { heldBy, type HeldLimits } from "./bounds.js";
 import { background, duration, ending, type CallOptions, type Client, type ProcessSink } from "./client.js";
-import { isLoss, isUnsent, until, within, type Connection } from "./connection.js";
+import { isLoss, isUnsent, pauseMs, sentOver, sleep, until, within, type Connection } from "./connection.js";
 import {
-  BusyError, ClosedError, GapError, LostProcessError, ProtocolError, ServerError, StdinError, TimeoutError, UnreadError, UsageError,
+  BusyError, ClosedError, DisconnectedError, GapError, LostProcessError, ProtocolError, RecoveringError, ServerError, StdinError, TimeoutError, UnreadError,
+  UsageError,
 } from "./errors.js";
 import { Feed, type Writer } from "./feed.js";
 import { failureOf, Order, sizeOf, type ExitedEvent, type OutputEvent, type ProcessEvent, type ReadAnswer } from "./order.js";
@@ -296,6 +297,7 @@ export class Handle implements ProcessSink {
   #discarding = false; // output is dropped, also that of streams that are asked for later
   #read = false; // whether anybody has begun to take output
   #behind: boolean; // events are held until the server was asked for earlier ones
+  #unknown = false; // whether the server has it: its start is made again, and nobody asks for events
   #chasing = false;
   #catching: Promise<void> = Promise.resolve();
   #deaf = false; // events are dropped from now on
@@ -328,9 +330,12 @@ export class Handle implements ProcessSink {
 
   /** Starts a process, see {@link Agent.spawn}. */
   static async start(client: Client, params: StartParams, options: CallOptions): Promise<Handle> {
+    const once = (await client.info(options)).capabilities["processStartId"] === true;
+    if (once) params.startId = randomId();
     for (;;) {
       const handle = new Handle(client, params.processId);
       // Events may come before the answer, so the handle is known before the request is sent.
+      let lost: DisconnectedError | undefined;
       const over = await handle.#register(options);
       const starting = client.calledOver(over, "process/start", params, started, options.signal);
       const settling = starting.then(
@@ -338,7 +343,8 @@ export class Handle implements ProcessSink {
           handle.started = answer;
         },
         (error: unknown) => {
-          if (isUnsent(error) || error instanceof ServerError || error instanceof BusyError || error instanceof UsageError) handle.fail(error);
+          if (once && isLoss(error) && error.sent && client.failure === undefined) handle.#unknown = handle.#behind = true;
+          else if (isUnsent(error) || error instanceof ServerError || error instanceof BusyError || error instanceof UsageError) handle.fail(error);
           else handle.#abandon(error);
         },
       );
@@ -347,12 +353,40 @@ export class Handle implements ProcessSink {
         await starting;
         return handle;
       } catch (error) {
-        if (!isUnsent(error)) throw error;
+        await settling;
+        if (handle.#unknown) lost = error as DisconnectedError;
+        else if (!isUnsent(error)) throw error;
       } finally {
         await settling;
         over.starts.delete(settling);
       }
+      if (lost !== undefined) return await handle.#startAgain(params, lost, options);
     }
+  }
+
+  /** Makes the request of a start again and again, until an answer comes. The agent knows it by its startId. */
+  async #startAgain(params: StartParams, lost: DisconnectedError, options: CallOptions): Promise<this> {
+    const { client } = this;
+    for (;;) {
+      try {
+        const over = await client.connected(options);
+        this.started = await client.calledOver(over, "process/start", params, started, options.signal);
+        break;
+      } catch (error) {
+        if (error instanceof BusyError) await sleep(pauseMs);
+        else if (error instanceof ServerError) {
+          this.fail(error);
+          throw error.reason === "forgotten" ? new DisconnectedError(`the answer to the start was lost: ${error.message}`, true, error) : error;
+        } else if (!isLoss(error) || client.failure !== undefined) {
+          const failure = error instanceof RecoveringError ? lost : isLoss(error) ? sentOver(error) : error;
+          this.#abandon(failure);
+          throw failure;
+        }
+      }
+    }
+    this.#unknown = false;
+    this.#chase();
+    return this;
   }
 
   /** Attaches to a process of the session, whose events up to `after` are known. */
@@ -639,7 +673,7 @@ export class Handle implements ProcessSink {
   async #catchUp(over: Connection, signal: AbortSignal | undefined): Promise<void> {
     let waitMs = 0;
     for (let idle = 0; idle < idleMost; ) {
-      if (this.#deaf || !this.#behind) return;
+      if (this.#deaf || !this.#behind || this.#unknown) return;
       if (this.#overfull()) {
         this.#chase();
         return;

@@ -306,10 +306,11 @@ export interface ErrorData {
   kind?: "spawnNotFound" | "spawnPermissionDenied" | "spawnFailed" | "sandboxPreparation" | "sandboxUnavailable" | "limitUnavailable" | "userUnavailable" | (string & {});
   /**
    * execPolicy: rules do not allow the command. busy: too many requests wait; nothing was done, and
-   * the request may be sent again. memory: the agent has too little memory for the answer. Known:
-   * execPolicy, busy, memory.
+   * the request may be sent again. memory: the agent has too little memory for the answer.
+   * forgotten: the start was done before, and its process is no longer kept. Known: execPolicy,
+   * busy, memory, forgotten.
    */
-  reason?: "execPolicy" | "busy" | "memory" | (string & {});
+  reason?: "execPolicy" | "busy" | "memory" | "forgotten" | (string & {});
   /** With execPolicy, the rules that matched, as in ExecApprovalParams. */
   matchedRules?: unknown;
   /**
@@ -526,6 +527,8 @@ export interface Capabilities {
    * root's that may change its user, and whose operator neither confines nor judges all processes.
    */
   processRunAs?: boolean;
+  /** `startId` in `process/start`. */
+  processStartId?: boolean;
   /** The operator gives requests without a sandbox a default one. */
   sandboxDefault?: boolean;
   /** The operator lets no request exceed a ceiling. */
@@ -683,6 +686,11 @@ export interface StartParams {
   limits?: ProcessLimits | null;
   /** Who the process runs as. Absent: the user of the agent. Only with processRunAs. */
   runAs?: RunAs | null;
+  /**
+   * The client's choice, another one for each start. A start with the same id is done once, so a
+   * client that has lost the answer sends the whole request again. Only with processStartId.
+   */
+  startId?: string | null;
 }
 
 /** Limits of a process with all its children. */

@@ -1,7 +1,7 @@
 /** Connections that are cut, at the ends of messages and inside of them: nothing is lost, and nothing comes twice. */
 
 import assert from "node:assert/strict";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { AgentError, DisconnectedError, type NodeAgent } from "../src/node/index.js";
@@ -176,14 +176,17 @@ async function all(agent: NodeAgent, proxy: Proxy, dir: string, port: number, cu
       await socket.close();
     },
     async () => {
-      // A command is run once or not at all, and the caller knows which.
+      // A command is run once.
       await ready();
+      const ran = join(dir, "ran");
       const runs = await keep(proxy, async (i) => {
-        const { text, exitCode } = await agent.run(["sh", "-c", `echo ${i}; exit 3`]);
+        const { text, exitCode } = await agent.run(["sh", "-c", `echo ${i} >> "$1"; echo ${i}; exit 3`, "sh", ran]);
         assert.equal(text, `${i}\n`);
         assert.equal(exitCode, 3);
       });
       assert.ok(runs.done > 0);
+      assert.equal(runs.unsure, 0, "starts that were not repeated");
+      assert.equal(readFileSync(ran, "utf8"), Array.from({ length: runs.done }, (_, i) => `${i}\n`).join(""));
     },
     async () => {
       // Files are read over cuts.

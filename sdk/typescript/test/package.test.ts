@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
@@ -40,6 +40,21 @@ test("an empty folder, without a network", { timeout: 240_000 }, async (t) => {
   `);
   const { stdout } = await run(process.execPath, [join(dir, "first.mjs")], { cwd: dir });
   assert.equal(stdout, "hello true\n");
+
+  // The types of every entry are found, and are right alone unless they extend classes of a harness, which is not there.
+  const entries = Object.keys(manifest.exports).filter((entry) => entry !== "./package.json").map((entry) => entry.slice(1));
+  const extending = ["/openai-agents", "/strands", "/mastra"];
+  const imports = (some: readonly string[]): string => some.map((entry, i) => `import * as all${i} from "@execagent/client${entry}";\nvoid all${i};\n`).join("");
+  writeFileSync(join(dir, "alone.mts"), imports(entries.filter((entry) => !extending.includes(entry))));
+  writeFileSync(join(dir, "all.mts"), imports(entries));
+  mkdirSync(join(dir, "node_modules/@types"));
+  for (const name of ["@types/node", "undici-types"]) symlinkSync(join(home, "node_modules", name), join(dir, "node_modules", name));
+  for (const [module, resolution] of [["node16", "node16"], ["nodenext", "nodenext"], ["esnext", "bundler"]] as const) {
+    for (const words of [["alone.mts"], ["all.mts", "--skipLibCheck"]]) {
+      const flags = ["--noEmit", "--strict", "--target", "es2022", "--types", "node", "--module", module, "--moduleResolution", resolution, ...words];
+      await run(join(home, "node_modules/.bin/tsc"), flags, { cwd: dir }).catch((error: Error & { stdout: string }) => assert.fail(`${resolution}: ${error.stdout}`));
+    }
+  }
 });
 
 test("the core imports nothing of Node", () => {

@@ -1,7 +1,7 @@
 /** Real agents, and what stands between them and a client. */
 
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, realpathSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { createServer as createHTTP } from "node:http";
 import { connect as connectTCP, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -100,11 +100,14 @@ export async function client(t: Ends, url: string, options?: NodeOptions): Promi
 /** Stands between clients and a server, and cuts. */
 export class Proxy {
   cuts = 0;
+  /** Whether a cut has yet to come. */
+  waits = false;
   /** Called for what goes by; false: the connection is cut in its place. */
   passes: (from: "client" | "server", bytes: Buffer) => number | undefined = () => undefined;
   readonly #open = new Set<Socket>();
   readonly #server: Server;
   #refusing = false;
+  #until: string | undefined;
 
   private constructor(private readonly target: string) {
     this.#server = createServer((here) => this.#carry(here));
@@ -125,7 +128,7 @@ export class Proxy {
   }
 
   #carry(here: Socket): void {
-    if (this.#refusing) {
+    if (this.#refusing || (this.#until !== undefined && !existsSync(this.#until))) {
       here.destroy();
       return;
     }
@@ -157,6 +160,18 @@ export class Proxy {
         to.once("finish", end);
       });
     }
+  }
+
+  /** Cuts at the next message, of the client (request) or of the server (answer; half: half of it arrives). Then nobody can connect until a file exists. */
+  cutAt(at: "request" | "answer" | "half", until: string | undefined): void {
+    this.passes = (from, bytes) => {
+      if (from !== (at === "request" ? "client" : "server")) return undefined;
+      this.passes = () => undefined;
+      this.#until = until;
+      this.waits = false;
+      return at === "half" ? bytes.length >> 1 : 0;
+    };
+    this.waits = true;
   }
 
   /** Cuts all connections. For so long nobody can connect. */

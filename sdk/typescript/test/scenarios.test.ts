@@ -273,7 +273,8 @@ class Run {
       case "info":
         return agent.info();
       case "cut":
-        this.proxy?.cut(w["for"]);
+        if (w["at"] === undefined) this.proxy?.cut(w["for"]);
+        else this.proxy?.cutAt(w["at"], w["until"]);
         return undefined;
       case "close":
         return agent.close();
@@ -422,6 +423,7 @@ for (const over of ["ws", "unix", "stdio"] as const) {
           const run = new Run(agent, proxy);
           run.values.set("dir", folder(t)).set("here", folder(t)).set("port", port).set("http", `http://127.0.0.1:${port}`);
           for (const [i, step] of scenario.steps.entries()) await run.step(step, `step ${i} (${step.do})`);
+          assert.notEqual(proxy?.waits, true, "no message came at which to cut");
         });
       }
     }

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { size } from "../src/bounds.js";
+import { anything } from "../src/check.js";
+import { Connection, type ChannelEvents, type Dial, type Receiver } from "../src/connection.js";
 import { Held } from "../src/held.js";
 import { decodeBase64, encodeBase64, isText, printable } from "../src/text.js";
 import { Order, type ProcessEvent, type ReadAnswer } from "../src/order.js";
@@ -20,6 +22,28 @@ function shuffled<T>(list: readonly T[]): T[] {
   }
   return all;
 }
+
+test("an answer before its call is given up, at that moment or after it ends no connection", async () => {
+  let server!: ChannelEvents;
+  const receiver: Receiver = { notified: () => {}, asked: () => Promise.reject(new Error("nothing")), lost: () => {} };
+  const dial: Dial = async (events) => ((server = events), { send: () => {}, close: () => {} });
+  const connection = await Connection.open(receiver, dial, new AbortController().signal);
+  const answer = (id: number): void => server.message(`{"id":${id},"result":${id}}`);
+  for (const [id, order, want] of [[1, "before", 1], [2, "during", "enough"], [3, "after", "enough"]] as const) {
+    const stop = new AbortController();
+    if (order === "during") stop.signal.addEventListener("abort", () => queueMicrotask(() => answer(id)));
+    const call = connection.request("environment/status", {}, anything, stop.signal).catch((error: Error) => error.message);
+    if (order === "before") answer(id);
+    stop.abort(new Error("enough"));
+    if (order === "after") {
+      await call;
+      answer(id);
+    }
+    assert.equal(await call, want);
+    assert.ok(!connection.gone, order);
+  }
+  connection.end(new Error("over"));
+});
 
 test("events in any order, twice, and with answers between them, are published in order", () => {
   for (let round = 0; round < 3000; round++) {

@@ -84,9 +84,9 @@ test("a policy holds for commands and for files", { timeout }, async (t) => {
   writeFileSync(join(home, "w/key.pem"), "k");
   writeFileSync(join(home, "out"), "o");
   symlinkSync(join(home, "out"), join(home, "w/link"));
-  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: join(home, "w"), deny: ["*.pem", join(home, "out")] } });
+  const w = workspace(t, to(url), { cwd: join(home, "w"), sandbox: { workspace: ".", deny: ["*.pem", join(home, "out")] } });
   assert.equal((await w.shell("echo x >a && cat a", { cwd: "sub" })).text, "x\n");
-  // The pattern starts at the working directory, not at that of the command.
+  // Paths and patterns start at the working directory, not at that of the command.
   assert.notEqual((await w.shell("cat ../key.pem", { cwd: "sub" })).exitCode, 0);
   const { files } = await w.open();
   await w.write("sub/b", "y");
@@ -160,4 +160,61 @@ test("a working directory is one without links", { timeout }, async (t) => {
   await w.close();
   assert.equal(await agent.status(), "ready"); // it is not the workspace's
   assert.throws(() => new Workspace(agent, "test", { session: "s" }), UsageError);
+});
+
+test("a stream that is not taken to its end is cancelled", { timeout }, async (t) => {
+  const { url, home } = await serve(t);
+  const w = workspace(t, to(url));
+  await w.open();
+  writeFileSync(join(home, "file"), "");
+  const large = new Uint8Array(33 << 20);
+  const source = (pieces: readonly Uint8Array[]): { stream: ReadableStream<Uint8Array>; cancelled: Promise<unknown> } => {
+    const left = [...pieces];
+    let stream!: ReadableStream<Uint8Array>;
+    const cancelled = new Promise((cancel) => {
+      stream = new ReadableStream({
+        pull: (controller) => {
+          const piece = left.shift();
+          if (piece === undefined) return new Promise(() => {}); // nothing more ever comes
+          return controller.enqueue(piece);
+        },
+        cancel,
+      });
+    });
+    return { stream, cancelled };
+  };
+  for (const pieces of [[], [large]]) {
+    const stop = new AbortController();
+    const { stream, cancelled } = source(pieces);
+    const writing = w.write(`of ${pieces.length}`, stream, { signal: stop.signal });
+    stop.abort(new Error("enough"));
+    await assert.rejects(writing, /enough/);
+    assert.match(String(await cancelled), /enough/);
+  }
+  const { stream, cancelled } = source([large]);
+  await assert.rejects(w.write("file/below", stream));
+  await cancelled;
+});
+
+test("a signal ends the waiting for a connection", { timeout }, async () => {
+  let dialled!: () => void;
+  const dialling = new Promise<void>((resolve) => (dialled = resolve));
+  const w = new Workspace(() => (dialled(), new Promise(() => {})), "test");
+  await assert.rejects(w.shell("true", { signal: AbortSignal.abort(new Error("before")) }), /before/);
+  const stop = new AbortController();
+  const calls = [w.shell("true", { signal: stop.signal }), w.write("f", "x", { signal: stop.signal }), w.remove("f", { signal: stop.signal })];
+  await dialling;
+  stop.abort(new Error("enough"));
+  for (const call of calls) await assert.rejects(call, /enough/);
+});
+
+test("a session that another client has taken is left to it", { timeout }, async (t) => {
+  const { url } = await serve(t);
+  const first = workspace(t, to(url), { session: "one" });
+  const { agent } = await first.open();
+  const second = workspace(t, to(url), { session: "one", existing: true });
+  await second.open();
+  await agent.ended;
+  for (const call of [first.shell("true"), first.end(), first.write("f", "x")]) await assert.rejects(call, /taken by another client/);
+  assert.equal((await second.shell("echo here")).text, "here\n");
 });

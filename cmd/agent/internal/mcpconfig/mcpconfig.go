@@ -57,6 +57,7 @@ type Config struct {
 	Session string // "": a new name, or none with Agent
 	Retain  *time.Duration
 	Ask     bool // questions go to the user of the client; else the answer is no
+	Data    bool // answers are data, too
 
 	Listen  string // Stdio, or the host and port of an HTTP server
 	Auth    transport.AuthOptions
@@ -114,7 +115,7 @@ func (c *Config) Become(path string, environ []string) error {
 }
 
 // Read reads what an agent has told this program, whose only argument is a descriptor. It closes the descriptor.
-// version is that of this program.
+// version is that of this program. A Config that comes with an error is not to be used, but its Token is to be removed.
 func Read(args []string, version string) (*Config, error) {
 	usage := errors.New("this program is started by \"agent mcp\": see agent mcp --help")
 	if len(args) != 1 {
@@ -134,7 +135,7 @@ func Read(args []string, version string) (*Config, error) {
 	from := json.NewDecoder(bytes.NewReader(text))
 	from.DisallowUnknownFields()
 	if err := from.Decode(c); err != nil || c.Version != version {
-		return nil, errors.Join(fmt.Errorf("agent and %s are of different versions: install both from the same archive", Program), err)
+		return c, errors.Join(fmt.Errorf("agent and %s are of different versions: install both from the same archive", Program), err)
 	}
 	// Check also sets what is made of the flags.
 	return c, errors.Join(c.Target.Check(), c.Policy.Check())

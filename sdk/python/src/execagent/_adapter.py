@@ -31,16 +31,19 @@ from ._errors import (
     INVALID_REQUEST,
     AgentError,
     ClosedError,
+    CommandRefusedError,
     DisconnectedError,
     NotFoundError,
+    OutputLimitError,
     RpcError,
     SessionAttachedError,
     SystemCallError,
     shown,
 )
-from ._files import Files
+from ._files import DirEntry, Files, Stat
 from ._info import Info
 from ._loop import Loop, close_at_exit
+from ._order import Output
 from ._paths import RemotePath, native
 from ._process import Kept, Overflow, Process, Result
 from ._sandbox import EnvPolicy, Plan, Sandbox
@@ -48,11 +51,15 @@ from ._stdin import Data
 
 T = TypeVar("T")
 
+MAX_FILE = 256 << 20
+"""How many bytes of a file are read into memory."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the name of a session beside it is longer
+_BESIDE = r"(\.[0-9a-f]{16})?"  # what the name of a session beside it has more
 _MAX_REF = 4096
 _COMMAND = ("env", "env_policy", "memory", "cpus", "pids", "file_size", "user", "exec_approval")
 _SPAWN_KINDS = ("spawnNotFound", "spawnPermissionDenied", "spawnFailed")
-_MORE_TRIES = 4  # how often a change is made again over lost connections
+_MORE_TRIES = 4  # how often something is done again over lost connections
 _AFTER_KILL = 10.0  # for how many seconds the last output of a command is waited for that was killed
 
 
@@ -61,6 +68,7 @@ class Connect(Protocol):
 
     def __call__(self, *, session: str, existing: bool, take: bool, retain: float | None) -> Awaitable[Agent]:
         """Return a client in the session."""
+        ...
 
 
 class Options(TypedDict, total=False):
@@ -175,6 +183,7 @@ class Workspace:
         timeout: float | None = None,
         max_output: Size = MAX_AGENT_OUTPUT,
         overflow: Overflow = "truncate",
+        seen: Callable[[Output], None] | None = None,
         **more: Any,
     ) -> Result:
         """Run a command until it exits, and return its output. What it leaves in the background goes on.
@@ -186,9 +195,9 @@ class Workspace:
         call that is cancelled kills the command, too.
 
         Of output beyond ``max_output`` the middle is left out, or with ``overflow="error"`` the command is killed and
-        the error is an OutputLimitError.
+        the error is an OutputLimitError. ``seen`` is told all output when it comes.
         """
-        kept = Kept(max_output, overflow)
+        kept = Kept(max_output, overflow, seen)
         options: dict[str, Any] = {**more, "cwd": cwd, "env": env, "stdin": bool(input)}
         if not kept.strict and 1 <= kept.limit <= MAX_AGENT_OUTPUT and "processMaxOutput" in self.info.capabilities:
             options["max_output"] = kept.limit
@@ -228,26 +237,36 @@ class Workspace:
         """Run a script by one ``sh -c``. The options are those of :meth:`run`."""
         return await self.run(["/bin/sh", "-c", script], **options)
 
-    async def again(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Make a change that may be made twice, and make it again if a lost connection leaves open whether it was."""
+    async def again(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do what may be done twice, and do it again if a lost connection leaves open whether it was done."""
         for _ in range(_MORE_TRIES):
             try:
-                return await change()
-            except DisconnectedError as error:
-                if not error.sent or self.agent.error is not None:
+                return await work()
+            except DisconnectedError:
+                if self.agent.error is not None:
                     raise
-        return await change()
+        return await work()
 
-    async def read(self, path: RemotePath, *, max_bytes: int | None = None) -> bytes:
-        """Return the content of a file. A directory is the builtin IsADirectoryError."""
+    async def read(self, path: RemotePath, *, max_bytes: int = MAX_FILE) -> bytes:
+        """Return the content of a file. A directory is the builtin IsADirectoryError, and a longer one an OSError."""
         at = self.at(path)
         try:
-            return await self.fs.read(at, max_bytes=max_bytes)
+            return await self.again(lambda: self.fs.read(at, max_bytes=max_bytes))
+        except OutputLimitError as error:
+            raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: more than {max_bytes} bytes", at) from error
         except SystemCallError as error:
             # The agent says only that this is no regular file.
             if error.errno != errno.EINVAL or not (await self.fs.stat(at)).is_dir:
                 raise
             raise builtins.IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), at) from error
+
+    async def entries(self, path: RemotePath) -> list[tuple[str, DirEntry | Stat | None]]:
+        """List a directory: each name with what is there, or what a link leads to; None: the link leads nowhere."""
+        found = await self.fs.list(self.at(path), follow=False)
+        links = [each.path for each in found if each.type == "symlink"]
+        leads = dict(zip(links, await self.fs.stat_many(links) if links else (), strict=True))
+        targets = [(each.name, leads.get(each.path, each)) for each in found]
+        return [(name, None if isinstance(target, RpcError) else target) for name, target in targets]
 
     async def write(self, path: RemotePath, data: Data) -> None:
         """Create or replace a file, and make missing directories of its path."""
@@ -264,8 +283,14 @@ class Workspace:
         await self.again(lambda: self.fs.mkdir(at))
 
     async def remove(self, path: RemotePath, *, recursive: bool = True) -> None:
-        """Remove a file, a link, or a directory with what is in it. What is missing is a NotFoundError."""
+        """Remove a file, a link, or a directory with what is in it. What is missing is a NotFoundError.
+
+        The working directory, and what is above it, is refused: a ValueError.
+        """
         at, asked = self.at(path), False
+        real = posixpath.join(await self.fs.realpath(posixpath.dirname(at)), posixpath.basename(at))
+        if f"{self.cwd}/".startswith(real.rstrip("/") + "/"):
+            raise ValueError(f"path is {shown(path)}, the working directory or one above it, which cannot be removed")
 
         async def remove() -> None:
             nonlocal asked
@@ -373,6 +398,14 @@ class Shared:
         loop = self._running()
         return await (self._do(work) if loop.here else loop.acall(self._do(work)))
 
+    async def connect(self) -> str:
+        """Connect, unless that was done, and return the working directory."""
+
+        async def cwd(w: Workspace) -> str:
+            return w.cwd
+
+        return await self.call(cwd)
+
     def wait(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         """Do work in the workspace, and block until it is done."""
         return self.block(self._do(work))
@@ -387,14 +420,17 @@ class Shared:
         return loop.call(work)
 
     def _running(self) -> Loop:
-        if self._closed:
+        if self._loop is None:  # after a fork nobody may ever give the lock back, and the loop says so
+            with self._lock:
+                if self._loop is None and not self._closed:
+                    self._loop = Loop()
+                    close_at_exit(self)
+                    weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
+                    if self._closed:  # by somebody who has seen no loop
+                        self._loop.close_soon(self._held.end)
+        if self._loop is None or self._closed:
             raise self._is_gone() if self._gone else ClosedError("the adapter is closed")
-        with self._lock:
-            if self._loop is None:
-                self._loop = Loop()
-                close_at_exit(self)
-                weakref.finalize(self, self._loop.close_soon, self._held.end).atexit = False
-            return self._loop
+        return self._loop
 
     async def _do(self, work: Callable[[Workspace], Coroutine[Any, Any, T]]) -> T:
         workspace = await self._open()
@@ -425,14 +461,25 @@ class Shared:
                 self._held.workspace = None
                 await known.close()
             agent = await self._connect()
-            # From now on the session is the adapter's own: one that is lost is an error, and never made again.
-            self._existing = True
             try:
                 workspace = self._held.workspace = await self._make(agent)
             except BaseException:
-                await agent.close()
+                await self._unmake(agent)
                 raise
+            # From now on the session is the adapter's own: one that is lost is an error, and never made again.
+            self._existing = True
             return workspace
+
+    @staticmethod
+    async def _unmake(agent: Agent) -> None:
+        """End a connection that is of no use, and a session that was made for it."""
+        try:
+            if agent.session is not None and agent.session.created:
+                await agent.sessions.end(agent.session_id)
+        except AgentError:
+            pass  # the agent ends it when its time is up
+        finally:
+            await agent.close()
 
     async def _connect(self) -> Agent:
         try:
@@ -478,8 +525,14 @@ class Shared:
         except NotFoundError:
             await agent.fs.mkdir(cwd)
             made = True
-        cwd = await agent.fs.realpath(cwd)
-        plan = None if sandbox is None else await agent.plan(sandbox, cwd=cwd)
+        try:
+            cwd = await agent.fs.realpath(cwd)
+            plan = None if sandbox is None else await agent.plan(sandbox, cwd=cwd)
+        except BaseException:
+            if made:
+                with contextlib.suppress(AgentError):
+                    await agent.fs.remove(cwd)
+            raise
         command = {name: value for name, value in options.items() if name in _COMMAND and value is not None}
         if plan is not None:
             command["sandbox"] = plan
@@ -489,14 +542,7 @@ class Shared:
         """End the session and those beside it, which kills all that runs in them."""
 
         async def end(w: Workspace) -> None:
-            ours, name = w.agent.session_id, self.ref.session
-            known = [each for each in await w.agent.sessions.list() if f"{each.name}.".startswith(f"{name}.")]
-            for each in sorted(known, key=lambda each: each.id == ours):  # the own connection ends with its session
-                try:
-                    await w.agent.sessions.end(each.id)
-                except RpcError as error:
-                    if error.code != INVALID_REQUEST:  # somebody else has ended it
-                        raise
+            await end_session(w.agent, self.ref.session)
             self._gone = True
 
         await self.call(end)
@@ -524,6 +570,18 @@ class Shared:
             self._loop.close(self._held.end)
 
 
+async def end_session(agent: Agent, name: str) -> None:
+    """End a session and those beside it. One that somebody else has ended is no error."""
+    ours, names = agent.session_id, re.compile(re.escape(name) + _BESIDE)
+    known = [each for each in await agent.sessions.list() if names.fullmatch(each.name)]
+    for each in sorted(known, key=lambda each: each.id == ours):  # the own connection ends with its session
+        try:
+            await agent.sessions.end(each.id)
+        except RpcError as error:
+            if error.code != INVALID_REQUEST:
+                raise
+
+
 def left_out(omitted: int) -> str:
     """Return the line that stands for bytes that were left out of an output."""
     return f"\n[... {omitted} bytes left out ...]\n"
@@ -537,24 +595,29 @@ def text_of(data: bytes, omitted: int, most: int) -> str:
     return data[:head].decode(errors="replace") + left_out(omitted) + data[head:].decode(errors="replace")
 
 
-def refused_start(error: RpcError) -> int | None:
-    """Return the exit code that a shell has for a program that cannot be executed: 127 if it is missing, otherwise 126.
+def not_started(program: str, error: RpcError) -> Result:
+    """Return the result that a shell has for a program that cannot be executed: 127 if it is missing, otherwise 126.
 
-    None: the error has another reason.
+    So it is for one that a rule about commands refuses, because the model has to learn of it. An error that has another
+    reason is raised.
     """
-    if error.what not in (None, "program") or error.kind not in _SPAWN_KINDS:
-        return None
-    return 127 if error.errno == errno.ENOENT else 126
+    refused = isinstance(error, CommandRefusedError)
+    if not refused and (error.what not in (None, "program") or error.kind not in _SPAWN_KINDS):
+        raise error
+    code = 127 if error.errno == errno.ENOENT and not refused else 126
+    return Result(code, b"", f"{program}: {error.message}\n".encode(errors="replace"))
 
 
 __all__ = [
+    "MAX_FILE",
     "Connect",
     "Options",
     "Ref",
     "SessionGoneError",
     "Shared",
     "Workspace",
+    "end_session",
     "left_out",
-    "refused_start",
+    "not_started",
     "text_of",
 ]

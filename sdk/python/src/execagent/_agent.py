@@ -19,6 +19,7 @@ from ._errors import (
     CommandError,
     DisconnectedError,
     ProtocolError,
+    RecoveringError,
     RpcError,
     TimeoutError,
     shown,
@@ -26,6 +27,7 @@ from ._errors import (
 from ._files import Files
 from ._http import Http
 from ._info import Info
+from ._link import PAUSE
 from ._paths import RemotePath, native, uri_of
 from ._process import Kept, Overflow, Process, Result, Signal, started_of
 from ._record import Record
@@ -380,8 +382,9 @@ class Agent:
 
         Sizes are numbers of bytes, or texts such as ``64k``, ``512m`` and ``2g``.
 
-        If the connection is lost before the answer comes, the error is a DisconnectedError. A process that was started
-        like this is killed.
+        If the connection is lost before the answer comes, the request is made again after the recovery, and the command
+        runs once (``processStartId``). Where the agent cannot do that, or the client fails, the error is a
+        DisconnectedError. A process that was started like this is killed.
         """
         command = _argv(argv)
         if kill_after is not None and kill_after <= 0:
@@ -453,6 +456,9 @@ class Agent:
     async def _start(self, params: dict[str, object], about: Mapping[str, str]) -> Process:
         core = self._core
         process_id = str(params["processId"])
+        once = await core.supports("processStartId")
+        if once:
+            params["startId"] = os.urandom(13).hex()
         while True:
             # Events may come before the answer, so the handle is known before the request is sent.
             link = await core.connected()
@@ -466,10 +472,14 @@ class Agent:
                 process.started = started_of(Record(wire.PROCESS_START, answer))
                 return process
             except DisconnectedError as error:
-                if error.sent or core.failure is not None:
+                if core.failure is not None or (error.sent and not once):
                     process.abandon(error)
                     raise
-                process.fail(error)
+                lost = error
+                if error.sent:
+                    process.doubt()
+                else:
+                    process.fail(error)
             except (RpcError, BusyError, ValueError) as error:
                 process.fail(error)
                 raise
@@ -479,6 +489,40 @@ class Agent:
             finally:
                 link.starts -= 1
                 link.changes.notify()
+            if lost.sent:
+                return await self._start_again(process, params, about, lost)
+
+    async def _start_again(
+        self, process: Process, params: Mapping[str, object], about: Mapping[str, str], lost: DisconnectedError
+    ) -> Process:
+        """Make the request of a start again and again, until an answer comes. The agent knows it by its startId."""
+        core = self._core
+        try:
+            while True:
+                try:
+                    link = await core.connected()
+                    answer = await link.called(wire.PROCESS_START, params, about)
+                    break
+                except DisconnectedError as error:
+                    if core.failure is not None:
+                        error.sent, error.retryable = True, False
+                        raise
+                except BusyError:
+                    await asyncio.sleep(PAUSE)
+            process.started = started_of(Record(wire.PROCESS_START, answer))
+        except RpcError as error:
+            process.fail(error)
+            if (error.data or {}).get("reason") == "forgotten":
+                raise DisconnectedError(f"the answer to the start was lost: {error}", sent=True) from error
+            raise
+        except RecoveringError:
+            process.abandon(lost)
+            raise lost from None
+        except BaseException as error:
+            process.abandon(error if isinstance(error, Exception) else ClosedError("the start was given up"))
+            raise
+        process.believe()
+        return process
 
     async def attach(self, id: str, *, after: int | None = None) -> Process:
         """Return a handle of a process of the session that this client has no handle of.

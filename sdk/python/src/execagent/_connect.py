@@ -243,6 +243,8 @@ async def _by_url(
         try:
             connection = await open_one()
         except ConnectError as error:
+            if error.status == 401 and token is None and not more:
+                raise ConnectError(f"{error} (give token= or token_file=)", final=True, status=401) from error
             if not (accepted and error.status == 401 and target.token.renews):
                 raise
             accepted = False

@@ -112,7 +112,7 @@ def find(context: str | None, config: str | os.PathLike[str] | None) -> Target:
         return _find(path, contexts, current)
     known = ", ".join(sorted(contexts)[:10])
     raise ValueError(
-        "which agent? give connect() a URL, context= or command=" + (f"; the contexts are {known}" if known else "")
+        "which agent? give a URL or context=, or set AGENT_URL" + (f"; the contexts are {known}" if known else "")
     )
 
 

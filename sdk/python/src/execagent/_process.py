@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -187,10 +187,14 @@ class Kept:
     """Output that is kept, up to a number of bytes of each stream.
 
     What happens beyond that is ``overflow``: ``truncate`` keeps the first half and the last half, ``error`` is an
-    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise.
+    OutputLimitError. The default is ``truncate`` where a number is given, and ``error`` otherwise. ``seen`` is told all
+    output before.
     """
 
-    def __init__(self, max_output: Size | None, overflow: Overflow | None) -> None:
+    def __init__(
+        self, max_output: Size | None, overflow: Overflow | None, seen: Callable[[Output], None] | None = None
+    ) -> None:
+        self._seen = seen
         if overflow not in (None, "truncate", "error"):
             raise ValueError(f"overflow is {shown(overflow)}, and must be 'truncate' or 'error'")
         self.limit = most = _MAX_OUTPUT if max_output is None else read_size(max_output, "max_output")
@@ -200,6 +204,8 @@ class Kept:
 
     def take(self, event: Output) -> None:
         """Keep output, as far as there is room."""
+        if self._seen is not None:
+            self._seen(event)
         stream = self._stderr if event.stream == "stderr" else self._stdout
         if not stream.add(event.data, event.omitted) and self.strict:
             raise OutputLimitError(
@@ -347,6 +353,7 @@ class Process:
         self._readers: tuple[OutputReader, OutputReader] | None = None
         self._catching = asyncio.Lock()
         self._behind = attached  # events are held until the server was asked for earlier ones
+        self._unknown = False  # whether the server has it: its start is made again, and nobody asks for events
         self._chasing = False
         self._deaf = False  # events are dropped from now on
         self._ended = False
@@ -613,6 +620,15 @@ class Process:
         """Note that events may have been missed. Until catch_up has asked the server, events are held."""
         self._behind = True
 
+    def doubt(self) -> None:
+        """Note that the server may not know the process."""
+        self._unknown = self._behind = True
+
+    def believe(self) -> None:
+        """End the doubt, and ask for all events."""
+        self._unknown = False
+        self._chase()
+
     async def catch_up(self, link: Link) -> None:
         """Ask the server for missed events, until none is missing.
 
@@ -621,7 +637,7 @@ class Process:
         async with self._catching:
             wait, idle = 0, 0
             while idle < _MAX_IDLE:
-                if self._deaf or not self._behind:
+                if self._deaf or not self._behind or self._unknown:
                     return
                 if self._queue.overfull:
                     self._chase()

@@ -113,6 +113,7 @@ HAS_PROCESS_TIMEOUT: Final = "processTimeout"
 HAS_PROCESS_MAX_OUTPUT: Final = "processMaxOutput"
 HAS_PROCESS_LIMITS: Final = "processLimits"
 HAS_PROCESS_RUN_AS: Final = "processRunAs"
+HAS_PROCESS_START_ID: Final = "processStartId"
 HAS_SANDBOX_DEFAULT: Final = "sandboxDefault"
 HAS_SANDBOX_CEILING: Final = "sandboxCeiling"
 HAS_SANDBOX_REQUIRED: Final = "sandboxRequired"
@@ -277,7 +278,8 @@ if TYPE_CHECKING:
         kind: NotRequired[str]
         # execPolicy: rules do not allow the command. busy: too many requests wait; nothing was
         # done, and the request may be sent again. memory: the agent has too little memory for the
-        # answer. Known: execPolicy, busy, memory.
+        # answer. forgotten: the start was done before, and its process is no longer kept. Known:
+        # execPolicy, busy, memory, forgotten.
         reason: NotRequired[str]
         # With execPolicy, the rules that matched, as in ExecApprovalParams.
         matchedRules: NotRequired[Any]
@@ -469,6 +471,8 @@ if TYPE_CHECKING:
         # root's that may change its user, and whose operator neither confines nor judges all
         # processes.
         processRunAs: NotRequired[bool]
+        # `startId` in `process/start`.
+        processStartId: NotRequired[bool]
         # The operator gives requests without a sandbox a default one.
         sandboxDefault: NotRequired[bool]
         # The operator lets no request exceed a ceiling.
@@ -604,6 +608,9 @@ if TYPE_CHECKING:
         limits: NotRequired[ProcessLimits | None]
         # Who the process runs as. Absent: the user of the agent. Only with processRunAs.
         runAs: NotRequired[RunAs | None]
+        # The client's choice, another one for each start. A start with the same id is done once, so
+        # a client that has lost the answer sends the whole request again. Only with processStartId.
+        startId: NotRequired[str | None]
 
     # Limits of a process with all its children.
     class ProcessLimits(TypedDict):

@@ -18,8 +18,9 @@ from typing import Unpack
 from google.adk.environment import BaseEnvironment, ExecutionResult
 from typing_extensions import override
 
-from ._adapter import Options, Ref, Shared, Workspace, text_of
+from ._adapter import Options, Ref, Shared, not_started, text_of
 from ._bounds import MAX_AGENT_OUTPUT, Size, read_size
+from ._errors import RpcError
 
 
 class ExecagentEnvironment(BaseEnvironment):
@@ -56,11 +57,7 @@ class ExecagentEnvironment(BaseEnvironment):
     async def initialize(self) -> None:
         if self._shared.closed:
             self._shared = Shared(self._url, "adk", self._options)
-
-        async def where(w: Workspace) -> str:
-            return w.cwd
-
-        self._working_dir = Path(await self._shared.call(where))
+        self._working_dir = Path(await self._shared.connect())
         self._is_initialized = True
 
     @override
@@ -80,7 +77,10 @@ class ExecagentEnvironment(BaseEnvironment):
 
         A command that runs longer than ``timeout`` is killed with its process group, and the result has its output.
         """
-        result = await self._shared.call(lambda w: w.shell(command, timeout=timeout, max_output=self._most))
+        try:
+            result = await self._shared.call(lambda w: w.shell(command, timeout=timeout, max_output=self._most))
+        except RpcError as error:
+            result = not_started("/bin/sh", error)
         return ExecutionResult(
             result.exit_code,
             text_of(result.stdout, result.stdout_omitted, self._most),

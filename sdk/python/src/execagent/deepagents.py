@@ -11,6 +11,7 @@ Python.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import codecs
 import contextlib
@@ -47,7 +48,7 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import MAX_BINARY_BYTES, MAX_OUTPUT_BYTES, TRUNCATION_MSG, BaseSandbox
 from deepagents.backends.utils import EMPTY_OLD_STRING_ERROR, normalize_read_bounds
 
-from ._adapter import Options, Shared, Workspace
+from ._adapter import Options, Shared, Workspace, text_of
 from ._bounds import MAX_AGENT_OUTPUT
 from ._errors import AgentError, DisconnectedError, RpcError
 
@@ -55,11 +56,11 @@ T = TypeVar("T")
 
 _TIMEOUT = 30 * 60  # seconds of a command for which nothing was said
 _TIMED_OUT = 124  # the exit code of a command whose time was up, as of timeout(1)
-_MAX_FILE = 256 << 20  # bytes of a file that is downloaded or edited
 _MAX_COUNTED = 1 << 20  # bytes of a file whose lines are all counted
 _BLOCK = 4 << 20  # bytes of a file that is read as one message
 _MAX_ALTERNATIVES = 64
 _MAX_MATCHES = 10_000
+_AT_ONCE = 64  # links that are asked for at the same time
 _MAX_LINE = 16 << 10  # bytes of a line that was found
 # What deepagents passes on as media, and never as text.
 _IMAGES = {".png", ".jpeg", ".jpg", ".webp", ".gif", ".heic", ".heif"}
@@ -84,6 +85,7 @@ class ExecagentSandbox(BaseSandbox):
 
     def __init__(self, url: str | None = None, *, timeout: int = _TIMEOUT, **options: Unpack[Options]) -> None:
         self._timeout = _seconds(timeout)
+        self._editing = asyncio.Lock()  # models edit a file twice at the same time, and both edits count
         self._shared = Shared(url, "deepagents", options)
 
     @property
@@ -141,7 +143,7 @@ class ExecagentSandbox(BaseSandbox):
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         """Do what :meth:`read` does."""
         return await self._call(
-            lambda w: _read(w, file_path, *normalize_read_bounds(offset, limit)),
+            lambda w: w.again(lambda: _read(w, file_path, *normalize_read_bounds(offset, limit))),
             lambda why: ReadResult(error=f"File '{file_path}': {why}"),
         )
 
@@ -171,8 +173,13 @@ class ExecagentSandbox(BaseSandbox):
             PERMISSION_DENIED: f"Error: Permission denied editing file '{file_path}'",
             IS_DIRECTORY: f"Error: '{file_path}' is not a regular file",
         }
+
+        async def edit(w: Workspace) -> EditResult:
+            async with self._editing:
+                return await _edit(w, file_path, old_string, new_string, replace_all)
+
         return await self._call(
-            lambda w: _edit(w, file_path, old_string, new_string, replace_all),
+            edit,
             lambda why: EditResult(error=said.get(why, f"Error editing file '{file_path}': {why}")),
         )
 
@@ -247,7 +254,7 @@ class ExecagentSandbox(BaseSandbox):
         """Do what :meth:`download_files` does."""
 
         async def download(w: Workspace, path: str) -> FileDownloadResponse:
-            return FileDownloadResponse(path, await w.read(_absolute(path), max_bytes=_MAX_FILE))
+            return FileDownloadResponse(path, await w.read(_absolute(path)))
 
         return [
             await self._call(
@@ -296,11 +303,7 @@ async def _execute(w: Workspace, command: str, timeout: float | None) -> Execute
     # The first shell only joins the streams, so that their order is that of the command.
     argv = ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&1', "/bin/sh", command]
     result = await w.run(argv, timeout=timeout, max_output=MAX_AGENT_OUTPUT)
-    data = result.stdout
-    if result.stdout_omitted:
-        head = min(len(data), MAX_AGENT_OUTPUT - MAX_AGENT_OUTPUT // 2)
-        data = data[:head] + b"\n... [%d bytes left out] ...\n" % result.stdout_omitted + data[head:]
-    text = data.decode(errors="replace")
+    text = text_of(result.stdout, result.stdout_omitted, MAX_AGENT_OUTPUT)
     if result.timed_out:
         text += f"\nError: the command did not exit within {timeout:g} s, and was killed."
         return ExecuteResponse(text.lstrip("\n"), _TIMED_OUT, result.stdout_truncated)
@@ -386,6 +389,10 @@ class _Page:
         *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
         for line in lines:
             self._take(line)
+        if len(self._rest) > MAX_OUTPUT_BYTES:
+            self._rest = self._rest[: MAX_OUTPUT_BYTES + 1]  # what follows is cut in any case
+            if not self._count and self._offset <= self._seen < self._offset + self._limit:
+                self._take(self._rest)
         self.full = not self._count and (self._cut or self._seen > self._offset + self._limit)
 
     def _take(self, line: str) -> None:
@@ -428,7 +435,7 @@ class _Page:
 
 async def _edit(w: Workspace, path: str, old: str, new: str, everywhere: bool) -> EditResult:
     try:
-        text = (await w.read(_absolute(path), max_bytes=_MAX_FILE)).decode()
+        text = (await w.read(_absolute(path))).decode()
     except UnicodeDecodeError:
         return EditResult(error=f"Error: File '{path}' is not a text file")
     # A model has seen LF alone at the ends of lines. The form that the file has is the one of both texts.
@@ -508,11 +515,16 @@ async def _links_to_files(w: Workspace, root: str, links: Sequence[str]) -> set[
     if not links:
         return kept
     real_root = (await w.fs.realpath(root)).rstrip("/") + "/"
-    for link, target in zip(links, await w.fs.stat_many(links), strict=True):
-        if not isinstance(target, RpcError) and target.is_file:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(link: str) -> None:
+        async with slots:
             with contextlib.suppress(OSError):  # it may have changed meanwhile
                 if (await w.fs.realpath(link)).startswith(real_root):
                     kept.add(link)
+
+    targets = zip(links, await w.fs.stat_many(links), strict=True)
+    await asyncio.gather(*(look(link) for link, at in targets if not isinstance(at, RpcError) and at.is_file))
     return kept
 
 

@@ -9,6 +9,8 @@ Each sample has a session and a directory of its own. Both end with the sample.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import logging
 import os
@@ -31,18 +33,17 @@ from inspect_ai.util import (
     sandboxenv,
 )
 from inspect_ai.util._sandbox._cli import SANDBOX_CLI
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from typing_extensions import override
 
-from ._adapter import Options, SessionGoneError, Shared, Workspace, refused_start
+from . import _address
+from ._adapter import Options, SessionGoneError, Shared, Workspace, not_started
 from ._connect import connect
 from ._errors import (
     AgentError,
     BusyError,
-    CommandRefusedError,
     ConnectError,
     DisconnectedError,
-    OutputLimitError,
     RecoveringError,
     RpcError,
     UnsupportedError,
@@ -87,6 +88,13 @@ class ExecagentSandboxConfig(BaseModel):
     pids: int | None = None
     file_size: int | str | None = None
     user: str | None = None
+
+    @field_validator("url", "registry")
+    @classmethod
+    def _without_secret(cls, url: str | None) -> str | None:
+        if url is not None and _address.full_url(url) != _address.shown_url(_address.full_url(url)):
+            raise ValueError("it may hold a secret, and the log of an evaluation has it: use token_file or context")
+        return url
 
     @classmethod
     def of(cls, config: SandboxEnvironmentConfigType | None) -> ExecagentSandboxConfig:
@@ -185,9 +193,12 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         environment = cls(ExecagentSandboxConfig.of(config))
         try:
-            await environment._shared.call(_nothing)
+            await environment._shared.connect()
         except BaseException:
-            await environment._shared.aclose()
+            if environment._shared.opened:
+                await environment.close()
+            else:
+                await environment._shared.aclose()
             raise
         return {"default": environment}
 
@@ -225,7 +236,8 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
 
         try:
             if self._with_tools:
-                await self.exec([SANDBOX_CLI, "stop-server"], cwd="/", user=self._as, timeout=_TOOLS_STOP)
+                with contextlib.suppress(TimeoutError):  # then they are killed as all else is
+                    await self.exec([SANDBOX_CLI, "stop-server"], cwd="/", user=self._as, timeout=_TOOLS_STOP)
             await self._shared.call(clean)
             await self._shared.end()
         except (AgentError, OSError, SandboxUnavailableError) as error:
@@ -270,17 +282,12 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
             if error.flag == "processRunAs":
                 raise _no_user(user, error) from error
             raise
-        except CommandRefusedError as error:
-            raise PermissionError(str(error)) from error
         except RpcError as error:
             if error.kind == "userUnavailable":
                 raise _no_user(user, error) from error
-            match refused_start(error):
-                case 127:
-                    return ExecResult(False, 127, "", f"{cmd[0]}: not found\n")
-                case 126:
-                    raise PermissionError(str(error)) from error
-            raise
+            result = not_started(cmd[0], error)
+            if result.exit_code == 126:
+                raise PermissionError(str(error)) from error
         stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
         if result.timed_out:
             late = TimeoutError(f"Command timed out after {timeout} seconds")
@@ -318,7 +325,9 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await self._ask(lambda w: w.read(file, max_bytes=limit))
-        except OutputLimitError as error:
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None) from error
         return data.decode() if text else data
 
@@ -338,15 +347,11 @@ class ExecagentSandboxEnvironment(SandboxEnvironment):
         try:
             return await self._shared.call(work)
         except _LOST as error:
-            raise SandboxUnavailableError(f"the agent cannot be asked: {error}") from error
+            raise SandboxUnavailableError(f"the agent cannot be reached: {error}") from error
 
 
 def _no_user(user: str | None, error: Exception) -> SandboxUserUnsupportedError:
     return SandboxUserUnsupportedError(f"commands cannot run as {shown(user)}: {error}")
-
-
-async def _nothing(_: Workspace) -> None:
-    """Connect, and do no more."""
 
 
 __all__ = ["ExecagentSandboxConfig", "ExecagentSandboxEnvironment"]

@@ -78,11 +78,10 @@ from agents.sandbox.workspace_paths import coerce_posix_path, posix_path_as_path
 from pydantic import Field
 
 from . import _wire as wire
-from ._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
+from ._adapter import Options, Ref, SessionGoneError, Shared, Workspace, end_session, left_out, not_started
 from ._errors import (
     AgentError,
     ClosedError,
-    CommandRefusedError,
     ConnectError,
     CopyError,
     DisconnectedError,
@@ -94,8 +93,9 @@ from ._errors import (
     StdinError,
     SystemCallError,
     retryable,
+    shown,
 )
-from ._files import Stat
+from ._files import DirEntry, Stat
 from ._order import Exited, Output
 from ._paths import native
 from ._process import Held, Process, Result
@@ -114,8 +114,10 @@ _DEFAULT_ROOT = str(Manifest.model_fields["root"].default)
 _MAX_OUTPUT = 64 << 20  # bytes of each stream of a command that is run to its end
 _MAX_UNREAD = 1 << 20  # bytes of output of a command in the background that wait for the next look at it
 _MAX_WHOLE = 32 << 20  # bytes of a file that are held in memory
+_MAX_FILE = 4 << 30  # bytes of a file that is read; a longer one is for download()
 _BLOCK = 1 << 20
 _TAKEN = 17  # the exit code of a script that finds that a name exists
+_TO_WRITE = 30.0  # for how many seconds a command may leave its input unread
 _AFTER_KILL = 10.0  # for how many seconds the end of a command is waited for that was killed
 _SPECIAL = ": left out: neither a file nor a directory nor a link"  # what no archive of a workspace has
 _KINDS = {"directory": EntryKind.DIRECTORY, "file": EntryKind.FILE, "symlink": EntryKind.SYMLINK}
@@ -140,14 +142,6 @@ class ExecagentSandboxSessionState(SandboxSessionState):
     type: Literal["execagent"] = "execagent"
     ref: str
     pause_on_exit: bool = False
-
-
-class _NotStarted(Exception):
-    """A command was not started, and this is its result."""
-
-    def __init__(self, result: ExecResult) -> None:
-        super().__init__(result.stderr.decode(errors="replace"))
-        self.result = result
 
 
 @dataclass
@@ -185,7 +179,7 @@ class _Pty:
     async def take(self, _: float) -> None:
         """Give out the output that waits."""
         held, self.unread = self.unread, Held(_MAX_UNREAD // 2, _MAX_UNREAD // 2)
-        if data := held.joined(f"\n[{held.omitted} bytes are left out here]\n".encode()):
+        if data := held.joined(left_out(held.omitted).encode()):
             self.taken.append(data)
 
     async def wait(self, seconds: float) -> None:
@@ -269,7 +263,7 @@ class ExecagentSandboxSession(BaseSandboxSession):
 
     async def _open(self, w: Workspace) -> bool:
         """Report whether the workspace was missing, and was made."""
-        made, w.made = w.made, False
+        made = w.made
         if made and self.owns_root:
             # The directory that was made may be readable for all, so it is replaced by one that is not.
             parent, name = posixpath.split(w.cwd)
@@ -279,6 +273,7 @@ class ExecagentSandboxSession(BaseSandboxSession):
             except SystemCallError:
                 # It was made by a later connection, and a command has filled it meanwhile.
                 await w.agent.fs.remove(f"{w.cwd}.new", missing_ok=True)
+        w.made = False
         return made
 
     def _wrap_start_error(self, error: Exception) -> Exception:
@@ -312,11 +307,7 @@ class ExecagentSandboxSession(BaseSandboxSession):
         helper = self._share(None, "/", False)
 
         async def end(w: Workspace) -> None:
-            name = Ref.parse(self.state.ref).session
-            for each in await w.agent.sessions.list():
-                if each.name == name:
-                    with contextlib.suppress(RpcError):  # somebody else has ended it
-                        await w.agent.sessions.end(each.id)
+            await end_session(w.agent, Ref.parse(self.state.ref).session)
             if self.owns_root:
                 await w.agent.fs.remove(self.state.manifest.root, recursive=True, missing_ok=True)
 
@@ -351,14 +342,14 @@ class ExecagentSandboxSession(BaseSandboxSession):
 
         async def run(w: Workspace) -> Result:
             command, more = _as_user(w, argv, user)
-            return await w.run(
-                command, env=env, input=data, timeout=late, max_output=_MAX_OUTPUT, overflow="error", **more
-            )
+            try:
+                return await w.run(
+                    command, env=env, input=data, timeout=late, max_output=_MAX_OUTPUT, overflow="error", **more
+                )
+            except RpcError as error:
+                return not_started(command[0], error)
 
-        try:
-            result = await self._call(run, lambda error: self._no_result(error, argv, timeout))
-        except _NotStarted as refused:
-            return refused.result
+        result = await self._call(run, lambda error: self._no_result(error, argv, timeout))
         if result.timed_out:
             raise ExecTimeoutError(command=argv, timeout_s=timeout, context={"backend": _BACKEND})
         return ExecResult(
@@ -366,15 +357,11 @@ class ExecagentSandboxSession(BaseSandboxSession):
         )
 
     def _no_result(self, error: Failure, argv: Sequence[str], timeout: float | None) -> Exception:
-        """Return why a command has no result, or what a shell would say of a command that was not started."""
+        """Return why a command has no result."""
         if isinstance(error, TimeoutError) and not isinstance(error, ConnectError):
             return ExecTimeoutError(command=argv, timeout_s=timeout, cause=error)
-        if isinstance(error, RpcError):
-            if error.what == "cwd" and isinstance(error, NotFoundError):
-                return WorkspaceRootNotFoundError(path=self._workspace_root_path(), cause=error)
-            code = 126 if isinstance(error, CommandRefusedError) else refused_start(error)
-            if code is not None:
-                return _NotStarted(ExecResult(stdout=b"", stderr=f"{error}\n".encode(), exit_code=code))
+        if isinstance(error, NotFoundError) and error.what == "cwd":
+            return WorkspaceRootNotFoundError(path=self._workspace_root_path(), cause=error)
         return _transport(error, argv)
 
     # Commands that the model may look at again.
@@ -400,24 +387,25 @@ class ExecagentSandboxSession(BaseSandboxSession):
 
         async def start(w: Workspace) -> PtyExecUpdate:
             words, more = _as_user(w, argv, user)
-            process: Process | None = None
             try:
                 async with asyncio.timeout(timeout):
                     process = await w.spawn(words, env=env, tty=tty, **more)
+            except RpcError as error:
+                refused = not_started(words[0], error)
+                return PtyExecUpdate(None, refused.stderr, refused.exit_code, None)
+            pty = _Pty(process, tty)
+            try:
+                number = await self._register(pty)
+                return await self._update(number, pty, wait, max_output_tokens)
             except BaseException:
-                if process is not None:
-                    process.abandon(ClosedError("the start was given up"))
+                if pty.exit_code is None:  # nobody knows its number, so nobody would end it
+                    self._ptys = {number: each for number, each in self._ptys.items() if each is not pty}
+                    process.abandon(ClosedError("the command was given up"))
                 raise
-            number, pty = await self._register(process, tty)
-            return await self._update(number, pty, wait, max_output_tokens)
 
-        try:
-            return await self._call(start, lambda error: self._no_result(error, argv, timeout))
-        except _NotStarted as refused:
-            return PtyExecUpdate(None, refused.result.stderr, refused.result.exit_code, None)
+        return await self._call(start, lambda error: self._no_result(error, argv, timeout))
 
-    async def _register(self, process: Process, tty: bool) -> tuple[int, _Pty]:
-        pty = _Pty(process, tty)
+    async def _register(self, pty: _Pty) -> int:
         pty.pump = asyncio.create_task(pty.read())
         oldest: _Pty | None = None
         if len(self._ptys) >= PTY_PROCESSES_MAX:
@@ -430,7 +418,7 @@ class ExecagentSandboxSession(BaseSandboxSession):
             _log.warning("a sandbox session has %d commands, and keeps %d", len(self._ptys), PTY_PROCESSES_MAX)
         if oldest is not None:
             await oldest.end()
-        return number, pty
+        return number
 
     async def _update(self, number: int, pty: _Pty, wait: int, most: int | None) -> PtyExecUpdate:
         output, tokens, ended = await collect_pty_output(
@@ -466,9 +454,13 @@ class ExecagentSandboxSession(BaseSandboxSession):
             if chars:
                 if not pty.tty:
                     raise RuntimeError("stdin is not available for this process")
-                # A command that has ended takes no input, and the update says so.
-                with contextlib.suppress(StdinError):
-                    await pty.process.stdin.write(chars.encode(errors="replace"))
+                try:
+                    async with asyncio.timeout(_TO_WRITE):
+                        await pty.process.stdin.write(chars.encode(errors="replace"))
+                except StdinError:
+                    pass  # a command that has ended takes no input, and the update says so
+                except TimeoutError as error:
+                    raise TimeoutError("the command does not read its input: a part of it was not written") from error
             update = await self._update(session_id, pty, wait, max_output_tokens)
             pty.last_used = time.monotonic()
             return update
@@ -573,18 +565,24 @@ class ExecagentSandboxSession(BaseSandboxSession):
                 return io.BytesIO(await w.fs.read(str(at), max_bytes=_MAX_WHOLE))
             except OutputLimitError:
                 pass
+            left = (await w.fs.stat(str(at))).size  # a file that grows has no end
+            if left > _MAX_FILE:
+                raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: more than {_MAX_FILE} bytes", str(at))
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
             try:
                 async with await w.fs.open(str(at)) as file:
                     async for block in file:
-                        await asyncio.to_thread(spool.write, block)
+                        await asyncio.to_thread(spool.write, block[:left])
+                        left -= len(block)
+                        if left <= 0:
+                            break
                 spool.seek(0)
             except BaseException:
                 spool.close()
                 raise
             return cast("io.IOBase", spool)
 
-        return await self._call(load, functools.partial(_read_error, path))
+        return await self._call(lambda w: w.again(lambda: load(w)), functools.partial(_read_error, path))
 
     async def _read_bounded(self, path: Path, *, max_bytes: int) -> bytes:
         at = await self._validate_path_access(path)
@@ -593,7 +591,7 @@ class ExecagentSandboxSession(BaseSandboxSession):
             async with await w.fs.open(str(at)) as file:
                 return await file.read_at(0, max_bytes)
 
-        return await self._call(load, functools.partial(_read_error, path))
+        return await self._call(lambda w: w.again(lambda: load(w)), functools.partial(_read_error, path))
 
     async def write(self, path: Path, data: io.IOBase, *, user: str | User | None = None) -> None:
         """Create or replace a file, and missing directories of its path."""
@@ -660,11 +658,12 @@ class ExecagentSandboxSession(BaseSandboxSession):
 
         async def look(w: Workspace) -> list[FileEntry]:
             try:
-                paths = [each.path for each in await w.fs.list(str(at), follow=False)]
+                known = await w.fs.list(str(at), follow=False)
             except NotADirectoryError:
-                paths = [str(at)]
-            found = zip(paths, await w.fs.stat_many(paths, follow=False), strict=True)
-            return [_entry(name, stat) for name, stat in found if isinstance(stat, Stat)]
+                return [_entry(str(at), await w.fs.stat(str(at), follow=False))]
+            # Of some names, such as those that are no text, only the list knows something.
+            found = zip(known, await w.fs.stat_many([each.path for each in known], follow=False), strict=True)
+            return [_entry(each.path, stat if isinstance(stat, Stat) else each) for each, stat in found]
 
         return await self._call(look, _failure("ls", "-la", "--", at))
 
@@ -852,6 +851,9 @@ class ExecagentSandboxClient(BaseSandboxClient[ExecagentSandboxClientOptions | N
         if not isinstance(state, ExecagentSandboxSessionState):
             raise TypeError(f"state is {type(state).__name__}, and must be an ExecagentSandboxSessionState")
         state.assert_path_grants_rebound()
+        if not Ref.parse(state.ref).session.startswith(f"{_KIND}-"):
+            # A state may have been changed, and must not lead into a session of somebody else.
+            raise ValueError(f"state.ref is {shown(state.ref)}, and must be that of a sandbox session")
         inner = ExecagentSandboxSession(state, self._share, existing=True)
         return self._wrap_session(inner, instrumentation=self._instrumentation)
 
@@ -966,14 +968,17 @@ async def _is_directory(w: Workspace, path: str) -> bool:
         return False
 
 
-def _entry(path: str, found: Stat) -> FileEntry:
+def _entry(path: str, found: Stat | DirEntry) -> FileEntry:
     permissions = Permissions.from_mode((found.mode or 0) | (stat.S_IFDIR if found.type == "directory" else 0))
+    owner, group = "?", "?"
+    if isinstance(found, Stat):
+        owner, group = found.owner or str(found.uid), found.group or str(found.gid)
     return FileEntry(
         path=path,
         permissions=permissions,
-        owner=found.owner or str(found.uid),
-        group=found.group or str(found.gid),
-        size=found.size,
+        owner=owner,
+        group=group,
+        size=found.size or 0,
         kind=_KINDS.get(found.type or "", EntryKind.OTHER),
     )
 

@@ -11,9 +11,7 @@ Needs the extra ``pydantic-ai``.
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
-import os
 import posixpath
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, TypeVar, Unpack, cast
@@ -33,7 +31,7 @@ from pydantic_ai.workspaces import (
     WorkspaceUnavailableError,
 )
 
-from ._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
+from ._adapter import Options, Ref, SessionGoneError, Shared, Workspace, not_started
 from ._errors import NotFoundError, OutputLimitError, RpcError
 
 T = TypeVar("T")
@@ -43,7 +41,6 @@ PROVIDER = "execagent"
 """The provider of the references of these workspaces."""
 
 _MAX_OUTPUT = 10 << 20  # bytes of each stream of a command
-_MAX_FILE = 256 << 20  # bytes of a file that is read
 
 
 class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
@@ -77,11 +74,8 @@ class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, S
 
     async def working_dir(self) -> str:
         """Return the working directory, without links."""
-
-        async def cwd(w: Workspace) -> str:
-            return w.cwd
-
-        return await self._call(cwd)
+        with _gone():
+            return await self._shared.connect()
 
     async def run(
         self,
@@ -111,12 +105,9 @@ class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, S
                 stderr=_text(error.stderr),
             ) from error
         except RpcError as error:
-            code = refused_start(error)
-            if code is not None:
-                return CommandResult(exit_code=code, stdout="", stderr=f"{argv[0]}: {error.message}\n")
             if isinstance(error, NotFoundError) and error.what == "cwd":
                 raise WorkspaceUnavailableError(f"the working directory {error.filename} does not exist") from error
-            raise
+            result = not_started(argv[0], error)
         stdout, stderr = _text(result.stdout), _text(result.stderr)
         if result.timed_out:
             raise WorkspaceTimeoutError(
@@ -126,10 +117,7 @@ class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, S
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the content of a file of up to 256 MiB."""
-        try:
-            return await self._call(lambda w: w.read(path, max_bytes=_MAX_FILE))
-        except OutputLimitError as error:
-            raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: more than {_MAX_FILE} bytes", path) from error
+        return await self._call(lambda w: w.read(path))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Create or replace a file, and make missing directories of its path."""
@@ -144,7 +132,15 @@ class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, S
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """List a directory. A link is described by what it leads to, if that exists."""
-        return await self._call(lambda w: _list(w, path))
+        return [
+            FileEntry(
+                name=name,
+                path=posixpath.join(path, name),
+                is_dir=at is not None and at.is_dir,
+                size=None if at is None or at.is_dir else at.size,
+            )
+            for name, at in await self._call(lambda w: w.entries(path))
+        ]
 
     async def make_dir(self, path: str) -> None:
         """Make a directory with its parents. One that exists is no error."""
@@ -152,7 +148,7 @@ class ExecagentBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, S
 
     async def remove(self, path: str) -> None:
         """Remove a file, a link, or a directory with what is in it. The working directory is refused."""
-        await self._call(lambda w: _remove(w, path))
+        await self._call(lambda w: w.remove(path))
 
     async def exists(self, path: str) -> bool:
         """Report whether a path leads to something."""
@@ -229,32 +225,6 @@ def _gone() -> Generator[None]:
 
 def _text(data: bytes) -> str:
     return data.decode(errors="replace")
-
-
-async def _list(w: Workspace, path: str) -> list[FileEntry]:
-    entries = await w.fs.list(path, follow=False)
-    links = [each.path for each in entries if each.type == "symlink"]
-    targets = dict(zip(links, await w.fs.stat_many(links), strict=True)) if links else {}
-    found: list[FileEntry] = []
-    for each in entries:
-        is_dir, size = each.is_dir, each.size
-        if each.type == "symlink":
-            target = targets[each.path]
-            is_dir, size = (False, None) if isinstance(target, RpcError) else (target.is_dir, target.size)
-        found.append(
-            FileEntry(
-                name=each.name, path=posixpath.join(path, each.name), is_dir=is_dir, size=None if is_dir else size
-            )
-        )
-    return found
-
-
-async def _remove(w: Workspace, path: str) -> None:
-    at = w.at(path)
-    real = posixpath.join(await w.fs.realpath(posixpath.dirname(at)), posixpath.basename(at))
-    if real == "/" or w.cwd == real or w.cwd.startswith(real + "/"):
-        raise ValueError(f"path is {path!r}, the working directory or one above it, which cannot be removed")
-    await w.remove(at)
 
 
 async def _realpath(w: Workspace, path: str) -> str:

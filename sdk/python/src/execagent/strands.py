@@ -12,11 +12,10 @@ The agent of Strands gets the tools ``sandbox_shell`` and ``sandbox_file_editor`
 from __future__ import annotations
 
 import asyncio
-import builtins
 import codecs
 import contextlib
-import signal
-from collections.abc import AsyncGenerator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -36,14 +35,10 @@ from strands.vended_tools.file_editor.file_editor import DEFAULT_FILE_EDITOR_DES
 from strands.vended_tools.shell import make_shell
 from strands.vended_tools.shell.types import SANDBOX_SHELL_DESCRIPTION
 
-from ._adapter import Options, Ref, Shared, Workspace, left_out, refused_start, text_of
-from ._agent import feed
+from ._adapter import Options, Ref, Shared, Workspace, left_out, not_started, text_of
 from ._bounds import MAX_AGENT_OUTPUT, Size, read_size
-from ._errors import AgentError, ClosedError, NotADirectoryError, NotFoundError, RpcError
-from ._order import Exited, Output
-from ._process import Kept, Process
-
-_LAST_OUTPUT = 10.0  # for how many seconds the exit of a command is waited for that was killed
+from ._errors import AgentError, NotADirectoryError, NotFoundError, RpcError
+from ._order import Output
 
 
 class ExecagentSandbox(Sandbox):
@@ -138,9 +133,10 @@ class ExecagentSandbox(Sandbox):
     async def list_files(self, path: str, **kwargs: Any) -> list[FileInfo]:
         """List a directory, with what is known of what links lead to. A path that is none: SandboxPathNotFoundError."""
         try:
-            return await self._shared.call(lambda w: _list(w, path))
+            entries = await self._shared.call(lambda w: w.entries(path))
         except (NotFoundError, NotADirectoryError) as error:
             raise SandboxPathNotFoundError(path) from error
+        return [FileInfo(name) if at is None else FileInfo(name, at.is_dir, at.size) for name, at in entries]
 
     def get_tools(self) -> list[AgentTool]:
         """Return a file editor and a shell for this sandbox."""
@@ -189,17 +185,7 @@ class ExecagentSandbox(Sandbox):
         env: Mapping[str, str] | None,
     ) -> ExecutionResult:
         validate_env_keys(dict(env or {}))
-        try:
-            result = await self._shared.call(
-                lambda w: w.run(argv, cwd=cwd, env=env, input=input, timeout=timeout, max_output=self._most)
-            )
-        except RpcError as error:
-            return _not_started(argv[0], error)
-        stdout = text_of(result.stdout, result.stdout_omitted, self._most)
-        stderr = text_of(result.stderr, result.stderr_omitted, self._most)
-        if result.timed_out:
-            raise SandboxTimeoutError(timeout, stdout, stderr)
-        return ExecutionResult(result.exit_code, stdout, stderr)
+        return await self._shared.call(_Command(argv, input, timeout, cwd, env, self._most).run)
 
     async def _stream(
         self,
@@ -210,20 +196,15 @@ class ExecagentSandbox(Sandbox):
         env: Mapping[str, str] | None,
     ) -> AsyncGenerator[StreamChunk | ExecutionResult, None]:
         validate_env_keys(dict(env or {}))
-        running = _Running(argv, input, timeout, cwd, dict(env or {}), self._most)
+        command = _Command(argv, input, timeout, cwd, env, self._most)
         try:
-            try:
-                await self._shared.call(running.start)
-            except RpcError as error:
-                yield _not_started(argv[0], error)
-                return
-            while isinstance(piece := await self._shared.call(running.next), StreamChunk):
+            while isinstance(piece := await self._shared.call(command.next), StreamChunk):
                 yield piece
             yield piece
         finally:
-            if running.held and not self._shared.closed:
+            if command.running and not self._shared.closed:
                 with contextlib.suppress(AgentError):  # a connection that is lost for good has ended the handle
-                    await self._shared.call(running.give_up)
+                    await self._shared.call(command.end)
 
 
 def _interpreter(language: str) -> list[str]:
@@ -232,30 +213,8 @@ def _interpreter(language: str) -> list[str]:
     return [language]
 
 
-def _not_started(program: str, error: RpcError) -> ExecutionResult:
-    """Return the result that a shell has for a program that cannot be executed."""
-    code = refused_start(error)
-    if code is None:
-        raise error
-    return ExecutionResult(code, "", f"{program}: {'not found' if code == 127 else 'cannot be executed'}\n")
-
-
-async def _list(w: Workspace, path: str) -> list[FileInfo]:
-    entries = await w.fs.list(w.at(path), follow=False)
-    links = [entry.path for entry in entries if entry.type == "symlink"]
-    leads = dict(zip(links, await w.fs.stat_many(links) if links else [], strict=True))
-    found: list[FileInfo] = []
-    for entry in entries:
-        target = leads.get(entry.path, entry)
-        if isinstance(target, RpcError):
-            found.append(FileInfo(entry.name))
-        else:
-            found.append(FileInfo(entry.name, target.is_dir, target.size))
-    return found
-
-
-class _Running:
-    """A command whose output is taken piece by piece. All its methods run in the loop of the workspace."""
+class _Command:
+    """A command whose output is taken as a whole, or piece by piece. All methods run in the loop of the workspace."""
 
     def __init__(
         self,
@@ -263,98 +222,86 @@ class _Running:
         input: bytes | None,
         timeout: float | None,
         cwd: str | None,
-        env: Mapping[str, str],
+        env: Mapping[str, str] | None,
         most: int,
     ) -> None:
         self._argv = argv
-        self._input = input
-        self._timeout = timeout
-        self._place = {"cwd": cwd, "env": env}
-        self._kept = Kept(most, "truncate")
+        self._options: dict[str, Any] = {"input": input, "timeout": timeout, "cwd": cwd, "env": env}
+        self._most = most
+        self._task: asyncio.Task[ExecutionResult] | None = None
+        self._changed = asyncio.Event()
+        self._pieces: deque[tuple[StreamType, int, bytearray]] = deque()  # with how much is left out before each
+        self._waiting = 0  # bytes in them
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders: dict[StreamType, codecs.IncrementalDecoder] = {
             "stdout": decoder("replace"),
             "stderr": decoder("replace"),
         }
-        self._exit: Exited | None = None
-        self._process: Process | None = None
-        self._feeding: asyncio.Task[None] | None = None
-        self._deadline: float | None = None
-        self._killed = False
-        self.held = False
-        """Whether the command may be running, and nobody else would end it."""
+        self._lost: dict[StreamType, int] = {"stdout": 0, "stderr": 0}
 
-    async def start(self, w: Workspace) -> None:
-        """Start the command."""
-        self.held = True
-        bound = {"max_output": self._kept.limit} if "processMaxOutput" in w.info.capabilities else {}
-        timer = asyncio.timeout(self._timeout)
+    async def run(self, w: Workspace, seen: Callable[[Output], None] | None = None) -> ExecutionResult:
+        """Run it to its end."""
         try:
-            async with timer:
-                self._process = await w.spawn(self._argv, stdin=bool(self._input), **self._place, **bound)
-        except builtins.TimeoutError as error:
-            if isinstance(error, AgentError) or not timer.expired():
-                raise
-            raise SandboxTimeoutError(self._timeout) from None
-        self._deadline = timer.when()
-        if self._input:
-            self._feeding = asyncio.create_task(feed(self._process, self._input))
+            result = await w.run(self._argv, max_output=self._most, seen=seen, **self._options)
+        except RpcError as error:
+            result = not_started(self._argv[0], error)
+        stdout = text_of(result.stdout, result.stdout_omitted, self._most)
+        stderr = text_of(result.stderr, result.stderr_omitted, self._most)
+        if result.timed_out:
+            raise SandboxTimeoutError(self._options["timeout"], stdout, stderr)
+        return ExecutionResult(result.exit_code, stdout, stderr)
 
-    async def next(self, _: Workspace) -> StreamChunk | ExecutionResult:
-        """Return the next output, and at the end the result."""
-        assert self._process is not None
+    async def next(self, w: Workspace) -> StreamChunk | ExecutionResult:
+        """Return the next output, and at the end the result. The first call starts the command.
+
+        Output is held until it is asked for, because otherwise it would block all other calls.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self.run(w, self._see))
+            self._task.add_done_callback(self._ended)
         while True:
-            timer = asyncio.timeout_at(self._deadline)
-            try:
-                async with timer:
-                    event = self._exit or await self._process.next_event()
-            except builtins.TimeoutError as error:
-                if isinstance(error, AgentError) or not timer.expired():
-                    raise
-                if self._killed:
-                    return self._result(128 + signal.SIGKILL)  # the kernel does not let it go
-                self._killed = True
-                await self._process.kill()
-                self._deadline = asyncio.get_running_loop().time() + _LAST_OUTPUT
-                continue
-            if isinstance(event, Output):
-                self._kept.take(event)
-                stream: StreamType = "stderr" if event.stream == "stderr" else "stdout"
-                text = left_out(event.omitted) if event.omitted else ""
-                if text := text + self._decoders[stream].decode(event.data):
+            self._changed.clear()
+            while self._pieces:
+                stream, omitted, data = self._pieces.popleft()
+                self._waiting -= len(data)
+                text = left_out(omitted) if omitted else ""
+                if text := text + self._decoders[stream].decode(data):
                     return StreamChunk(text, stream)
-            elif event is None or isinstance(event, Exited):
-                self._exit = event
+            if self._task.done():
                 for stream, decoder in self._decoders.items():
                     if text := decoder.decode(b"", final=True):
                         return StreamChunk(text, stream)
-                code = await self._process.wait() if event is None else event.exit_code
-                return self._result(code)
+                return await self._task
+            await self._changed.wait()
 
-    def _result(self, code: int) -> ExecutionResult:
-        self._leave()
-        stdout, stderr = (
-            text_of(data, omitted, self._kept.limit)
-            for data, omitted in zip((self._kept.stdout, self._kept.stderr), self._kept.omitted, strict=True)
-        )
-        if self._killed:
-            raise SandboxTimeoutError(self._timeout, stdout, stderr)
-        return ExecutionResult(code, stdout, stderr)
+    def _ended(self, task: asyncio.Task[ExecutionResult]) -> None:
+        if not task.cancelled():
+            task.exception()  # so that nobody complains if it is not taken
+        self._changed.set()
 
-    def _leave(self) -> None:
-        """Give up the handle. What the command has left in the background goes on."""
-        self.held = False
-        if self._feeding is not None:
-            self._feeding.cancel()
-        if self._process is not None:
-            self._process.close()
+    def _see(self, event: Output) -> None:
+        stream: StreamType = "stderr" if event.stream == "stderr" else "stdout"
+        omitted = self._lost[stream] + event.omitted
+        if self._waiting >= 2 * self._most:  # more than an agent sends that bounds the output
+            self._lost[stream] = omitted + len(event.data)
+            return
+        self._lost[stream] = 0
+        if omitted or not self._pieces or self._pieces[-1][0] != stream:
+            self._pieces.append((stream, omitted, bytearray()))
+        self._pieces[-1][2].extend(event.data)
+        self._waiting += len(event.data)
+        self._changed.set()
 
-    async def give_up(self, _: Workspace) -> None:
-        """Kill the command, because nobody takes its output."""
-        process = self._process
-        if process is not None and not process.ended and process.exit_code is None:
-            process.abandon(ClosedError("the command was given up"))
-        self._leave()
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and has not ended."""
+        return self._task is not None and not self._task.done()
+
+    async def end(self, _: Workspace) -> None:
+        """Kill it, because nobody takes its output."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 __all__ = ["ExecagentSandbox", "Options", "Ref"]

@@ -88,10 +88,7 @@ def cutting(server: Server) -> Iterator[CutProxy]:
 
 
 def has_output(shared: Shared) -> bool:
-    """Report whether a command of an adapter runs whose output has begun to come here.
-
-    A command whose start was not answered before a cut is killed. So a test cuts only then.
-    """
+    """Report whether a command of an adapter runs whose output has begun to come here."""
     workspace = shared._held.workspace
     return workspace is not None and any(each.last_seq for each in list(workspace.agent._core.processes.values()))
 

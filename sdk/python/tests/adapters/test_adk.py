@@ -99,6 +99,14 @@ async def test_signals_and_bounds(server: Server, folder: str) -> None:
     await environment.close()
 
 
+async def test_a_rule_refuses_a_command(server: Server, folder: str) -> None:
+    rules = execagent.ExecApproval({"a.rules": 'prefix_rule(pattern = ["ls"], decision = "forbidden")\n'})
+    environment = ExecagentEnvironment(server.ws, cwd=folder, exec_approval=rules)
+    done = await environment.execute("ls")
+    assert done.exit_code == 126 and "forbid" in done.stderr
+    await environment.close()
+
+
 async def test_a_session_ends_with_its_environment_unless_it_is_named(
     server: Server, folder: str, agent: execagent.Agent
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deepagents import create_deep_agent
 from deepagents.backends.protocol import SandboxBackendProtocol
-from deepagents.backends.sandbox import BaseSandbox
+from deepagents.backends.sandbox import MAX_OUTPUT_BYTES, TRUNCATION_MSG, BaseSandbox
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable
@@ -20,7 +20,7 @@ from langchain_tests.integration_tests import SandboxIntegrationTests
 from langgraph.checkpoint.memory import InMemorySaver
 
 import execagent
-from execagent.deepagents import ExecagentSandbox
+from execagent.deepagents import ExecagentSandbox, _Page
 
 from ..conftest import ENOUGH, Server
 from .conftest import PATIENCE, CutProxy, Transcript, has_output
@@ -160,6 +160,36 @@ def test_pages(server: Server, folder: str) -> None:
     assert sandbox.delete(path).error is None
     assert sandbox.delete(path).error == f"Error: '{path}' not found"
     sandbox.close()
+
+
+def test_a_file_of_one_line_costs_no_more_than_a_page(server: Server, folder: str) -> None:
+    sandbox = ExecagentSandbox(server.ws, cwd=folder)
+    path = f"{folder}/one line"
+    with open(path, "wb") as file:
+        for _ in range(16):
+            file.write(b"x" * (4 << 20))
+    page = sandbox.read(path)
+    assert page.file_data is not None and len(page.file_data["content"]) <= MAX_OUTPUT_BYTES
+    assert page.file_data["content"].endswith(TRUNCATION_MSG) and page.total_lines is None
+    assert page.next_offset == 1 and sandbox.read(path, 1).error is not None
+    part = _Page(1, 1, count=False)
+    for _ in range(64):
+        part.add(b"x" * (4 << 20))
+        assert len(part._rest) <= MAX_OUTPUT_BYTES + 1
+    part.add(b"\nsecond\n\n")
+    content = part.result(path).file_data
+    assert content is not None and content["content"] == "second"
+    sandbox.close()
+
+
+async def test_two_edits_of_a_file_at_once(server: Server, folder: str) -> None:
+    sandbox = ExecagentSandbox(server.ws, cwd=folder)
+    words = [f"word{number}." for number in range(20)]
+    Path(folder, "file").write_text("\n".join(words))
+    edits = await asyncio.gather(*(sandbox.aedit(f"{folder}/file", each, each.upper()) for each in words))
+    assert [each.error for each in edits] == [None] * 20
+    assert Path(folder, "file").read_text() == "\n".join(words).upper()
+    await sandbox.destroy()
 
 
 def test_a_write_replaces_a_file(server: Server, folder: str) -> None:

@@ -112,7 +112,11 @@ async def start(config: ExecagentSandboxConfig) -> ExecagentSandboxEnvironment:
 async def test_commands(server: Server) -> None:
     sample = await start(ExecagentSandboxConfig(url=server.ws))
     missing = await sample.exec(["no-such-program"])
-    assert (missing.success, missing.returncode, missing.stderr) == (False, 127, "no-such-program: not found\n")
+    assert (missing.success, missing.returncode, missing.stderr) == (
+        False,
+        127,
+        "no-such-program: No such file or directory (os error 2)\n",
+    )
     with pytest.raises(FileNotFoundError, match="nowhere"):
         await sample.exec(["true"], cwd="nowhere")
     with override_max_exec_output_size(1000), pytest.raises(OutputLimitExceededError) as caught:
@@ -144,6 +148,29 @@ async def test_an_agent_that_is_gone(cutting: CutProxy) -> None:
             await call
     await sample.close()  # says in the log that the directory is left
     directory.rmdir()
+
+
+async def test_tools_that_do_not_stop_are_killed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = await start(ExecagentSandboxConfig(url=server.ws))
+    tool = Path(sample.directory, "tool")
+    tool.write_text("#!/bin/sh\nexec sleep 1000\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr("execagent.inspect_ai.SANDBOX_CLI", str(tool))
+    monkeypatch.setattr("execagent.inspect_ai._TOOLS_STOP", 1)
+    sample._with_tools = True
+    await sample.close()
+    assert not Path(sample.directory).exists()
+    async with server.connect("ws") as agent:
+        assert sample.name not in {each.name for each in await agent.sessions.list()}
+
+
+async def test_a_sample_that_cannot_begin_leaves_nothing(server: Server, folder: str) -> None:
+    config = ExecagentSandboxConfig(
+        url=server.ws, directory=folder, sandbox=execagent.Sandbox(profile="/no/such/profile")
+    )
+    with pytest.raises(FileNotFoundError):
+        await start(config)
+    assert os.listdir(folder) == []
 
 
 async def test_rules_of_the_agent(folder: str) -> None:
@@ -192,9 +219,15 @@ def test_configurations() -> None:
     spec = SandboxEnvironmentSpec("execagent", config)
     assert SandboxEnvironmentSpec.model_validate_json(spec.model_dump_json()) == spec and hash(spec)
     assert config.flags() == ["--registry", "https://r", "--environment-id", "e", "--registry-token-file", "/t"]
-    with pytest.raises(ValueError, match="token") as caught:
-        ExecagentSandboxConfig(token="secret")  # type: ignore[call-arg]
-    assert "secret" not in str(caught.value)
+    wrong: list[dict[str, Any]] = [
+        {"token": "sesame"},
+        {"url": "wss://h:1/?key=sesame"},
+        {"registry": "https://u:sesame@r"},
+    ]
+    for each in wrong:
+        with pytest.raises(ValueError, match=next(iter(each))) as caught:
+            ExecagentSandboxConfig(**each)
+        assert "sesame" not in str(caught.value)
 
 
 def test_a_configuration_may_be_a_file(tmp_path: Path) -> None:

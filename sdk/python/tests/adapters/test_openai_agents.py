@@ -268,7 +268,29 @@ async def test_output_that_nobody_takes_is_bounded(session: SandboxSession, monk
     lines = update.output.decode().splitlines()
     assert (lines[0], lines[-1], update.exit_code) == ("first", "last", 0)
     (note,) = [line for line in lines if "left out" in line]
-    assert note == f"[{588895 + 6 + 5 - 2000} bytes are left out here]"
+    assert note == f"[... {588895 + 6 + 5 - 2000} bytes left out ...]"
+
+
+async def test_a_start_that_is_cancelled_leaves_no_command(session: SandboxSession, folder: str) -> None:
+    inner = cast("ExecagentSandboxSession", session._inner)
+    task = asyncio.create_task(session.pty_exec_start("echo $$ >pid; exec sleep 600", yield_time_s=30))
+    pid = Path(folder, "pid")
+    await until(lambda: pid.exists() and pid.read_text())
+    await until(lambda: inner._ptys)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not alive(int(pid.read_text())) and not inner._ptys)
+
+
+async def test_a_command_that_reads_nothing_holds_nobody(
+    session: SandboxSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_agents, "_TO_WRITE", 1)
+    begun = await session.pty_exec_start("stty raw -echo; exec sleep 600", tty=True, yield_time_s=0)
+    assert begun.process_id is not None
+    with pytest.raises(ExecTransportError, match="does not read its input"):
+        await session.pty_write_stdin(session_id=begun.process_id, chars="x" * (64 << 20))
 
 
 async def test_an_update_is_cut_by_tokens_and_never_within_a_character(session: SandboxSession, folder: str) -> None:
@@ -359,6 +381,12 @@ async def test_directories_are_listed_with_links_and_owners(session: SandboxSess
     assert (str(file.permissions), file.size, file.owner) == ("-rw-r-----", 4, Path(folder, "file").owner())
     assert found["dir"].permissions.directory and not file.permissions.directory
     assert [each.path for each in await session.ls("file")] == [f"{folder}/file"]
+    Path(folder, "dir", "of\ntwo lines").touch()
+    Path(os.fsdecode(os.fsencode(f"{folder}/dir/") + b"no text \xff")).touch()
+    assert [each.path for each in await session.ls("dir")] == [
+        f"{folder}/dir/no text \ufffd",
+        f"{folder}/dir/of\ntwo lines",
+    ]
 
 
 async def test_files_are_moved_compared_and_removed(session: SandboxSession, folder: str) -> None:
@@ -451,6 +479,26 @@ async def test_the_state_has_no_secret(server: Server) -> None:
     assert state.ref.startswith("openai-agents-") and state.ref.endswith(f"@{server.ws}/")
 
 
+async def test_a_state_leads_into_no_session_of_others(server: Server, folder: str) -> None:
+    client = ExecagentSandboxClient(server.ws, cwd=folder)
+    state = client.deserialize_session_state(client.serialize_session_state((await client.create()).state))
+    state = state.model_copy(update={"ref": f"work@{server.ws}/"})
+    with pytest.raises(ValueError, match="state.ref is 'work@"):
+        await client.resume(state)
+
+
+async def test_a_file_that_is_too_long_is_not_read(
+    session: SandboxSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(folder, "file").touch()
+    os.truncate(f"{folder}/file", 40 << 20)
+    with contextlib.closing(await session.read(Path("file"))) as content:
+        assert len(content.read()) == 40 << 20
+    monkeypatch.setattr(openai_agents, "_MAX_FILE", 39 << 20)
+    with pytest.raises(WorkspaceArchiveReadError, match="too large|failed to read"):
+        await session.read(Path("file"))
+
+
 async def test_wrong_arguments_are_refused(server: Server, folder: str) -> None:
     for wrong in ({"session": "mine"}, {"existing": True}, {"context": "one"}, {"cwd": "relative"}):
         with pytest.raises(ValueError):
@@ -483,6 +531,16 @@ async def test_the_workspace_of_the_client_stays(server: Server, folder: str) ->
         assert session.state.manifest.root == folder
         await session.write(Path("file"), io.BytesIO(b"text"))
     assert Path(folder, "file").read_text() == "text"
+
+
+async def test_sessions_beside_it_end_with_a_session(server: Server, folder: str) -> None:
+    """A client whose old connection still has the session goes on in one beside it."""
+    async with opened(ExecagentSandboxClient(server.ws), folder) as session:
+        name = cast("Any", session.state).ref.partition("@")[0]
+        async with server.connect("ws", session=f"{name}.{'0' * 16}") as beside:
+            await beside.spawn(["sleep", "600"])
+    async with server.connect("ws") as agent:
+        assert [each for each in await agent.sessions.list() if each.name.startswith(name)] == []
 
 
 async def test_a_session_is_resumed_while_the_agent_has_it(server: Server, folder: str) -> None:

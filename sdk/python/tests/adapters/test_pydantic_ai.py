@@ -81,6 +81,15 @@ async def test_bounds(server: Server, folder: str) -> None:
     await backend.destroy()
 
 
+async def test_a_rule_refuses_a_command(server: Server, folder: str) -> None:
+    """It is a result for the model, because an error would end the run."""
+    rules = execagent.ExecApproval({"a.rules": 'prefix_rule(pattern = ["ls"], decision = "forbidden")\n'})
+    backend = ExecagentBackend(server.ws, cwd=folder, exec_approval=rules)
+    done = await backend.run(["ls"])
+    assert done.exit_code == 126 and "forbid" in done.stderr
+    await backend.destroy()
+
+
 async def test_cut(cutting: CutProxy, folder: str) -> None:
     """A command and a file that are under way while the connection is cut come out right."""
     backend = ExecagentBackend(cutting.url, cwd=folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import functools
 import gc
 import io
@@ -12,11 +13,13 @@ import pickle
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import execagent
-from execagent._adapter import Options, Ref, SessionGoneError, Shared, Workspace, refused_start
+from execagent._adapter import Options, Ref, SessionGoneError, Shared, Workspace, not_started
+from execagent._files import File
 
 from ..conftest import Server, until
 from .conftest import PATIENCE, CutProxy, has_output
@@ -89,6 +92,32 @@ async def test_changes_over_cuts(cutting: CutProxy, folder: str) -> None:
     await made.end()
 
 
+async def test_large_files_over_a_cut(cutting: CutProxy, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open file ends with its connection. Then a large file is read, or written, from its beginning."""
+    made, data = Shared(cutting.url, "test", {"cwd": folder}), os.urandom(33 << 20)
+
+    def cut_after(name: str) -> None:
+        call, done = getattr(File, name), list[bool]()
+
+        async def cut(file: File, *args: Any) -> Any:
+            if not done:
+                done.append(True)
+                await call(file, *args)
+                cutting.cut()
+                await until(lambda: file._link.end is not None)
+            return await call(file, *args)
+
+        monkeypatch.setattr(File, name, cut)
+
+    cut_after("write_at")
+    cut_after("read_at")
+    await made.call(lambda w: w.write("file", data))
+    read = await made.call(lambda w: w.read("file"))
+    right = (Path(folder, "file").read_bytes() == data, read == data)  # their difference is not of use
+    assert right == (True, True) and cutting.cuts > 1
+    await made.end()
+
+
 async def test_commands(server: Server, folder: str) -> None:
     made = shared(server, folder, env={"A": "1", "B": "1"})
     shell = functools.partial(made.call)
@@ -109,10 +138,12 @@ async def test_commands(server: Server, folder: str) -> None:
     for argv, code in ((["no-such-program"], 127), (["/etc/passwd"], 126)):
         with pytest.raises(execagent.RpcError) as caught:
             await shell(lambda w, argv=argv: w.run(argv))  # type: ignore[misc]
-        assert refused_start(caught.value) == code
+        assert not_started("it", caught.value).exit_code == code
     with pytest.raises(FileNotFoundError) as missing:
         await shell(lambda w: w.run(["true"], cwd="nowhere"))
-    assert isinstance(missing.value, execagent.RpcError) and refused_start(missing.value) is None
+    assert isinstance(missing.value, execagent.RpcError)
+    with pytest.raises(FileNotFoundError):
+        not_started("true", missing.value)
     await made.end()
 
 
@@ -177,6 +208,66 @@ async def test_two_clients_of_a_session(server: Server, folder: str) -> None:
         await beside.call(lambda w: w.shell("sleep 1000"))
     async with server.connect("ws") as agent:
         assert not [each for each in await agent.sessions.list() if each.name.startswith(first)]
+
+
+async def test_the_end_of_a_session_ends_no_other(server: Server, folder: str) -> None:
+    """The name of a session may be the beginning of another one's."""
+    one, other = shared(server, folder, session="work"), shared(server, folder, session="work.v2")
+    await one.connect()
+    await other.connect()
+    await one.end()
+    assert (await other.call(lambda w: w.run(["true"]))).ok
+    await other.end()
+
+
+async def test_a_first_call_that_fails_leaves_nothing(server: Server, folder: str) -> None:
+    made = shared(server, f"{folder}/new", sandbox=execagent.Sandbox(profile="/no/such/profile"))
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match="profile"):
+            await made.connect()
+    async with server.connect("ws") as agent:
+        assert made.ref.session not in {each.name for each in await agent.sessions.list()}
+    assert not made.opened and os.listdir(folder) == []
+    await made.aclose()
+
+
+async def test_what_may_not_be_removed(server: Server, folder: str) -> None:
+    Path(folder, "work").mkdir()
+    Path(folder, "to here").symlink_to(folder)
+    made = shared(server, f"{folder}/work")
+    for path in ("", ".", "..", "/", folder, f"{folder}/to here/work"):
+        with pytest.raises(ValueError, match="cannot be removed"):
+            await made.call(lambda w, path=path: w.remove(path))  # type: ignore[misc]
+    await made.call(lambda w: w.remove("../to here"))
+    assert os.listdir(folder) == ["work"]
+    await made.end()
+
+
+async def test_files_are_bounded(server: Server, folder: str) -> None:
+    Path(folder, "huge").touch()
+    os.truncate(f"{folder}/huge", 1 << 40)
+    made = shared(server, folder)
+    with pytest.raises(OSError, match="too large: more than") as caught:
+        await made.call(lambda w: w.read("huge"))
+    assert caught.value.errno == errno.EFBIG
+    await made.end()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_is_told_to_connect_itself(server: Server, folder: str) -> None:
+    """Nobody gives back what another thread holds while the process forks."""
+    made = shared(server, folder)
+    made.wait(_session_of)
+    with made._lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                made.wait(_session_of)
+            except RuntimeError as error:
+                os._exit(3 if "forked" in str(error) else 4)
+            os._exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    asyncio.run(made.end())
 
 
 async def _session_of(w: Workspace) -> str:

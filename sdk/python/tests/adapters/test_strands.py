@@ -79,7 +79,7 @@ async def test_code(sandbox: Sandbox, folder: str) -> None:
         with pytest.raises(ValueError, match="language"):
             await pieces(sandbox.execute_code_streaming("", language))
     missing = await sandbox.execute_code("x", "no-such-language")
-    assert missing.exit_code == 127 and "not found" in missing.stderr
+    assert missing.exit_code == 127 and "no-such-language" in missing.stderr
     assert (await pieces(sandbox.execute_code_streaming("x", "no-such-language")))[2].exit_code == 127
 
 
@@ -153,6 +153,42 @@ async def test_whoever_stops_listening_ends_the_command(server: Server, folder: 
             await task
         await gone(pid)
     await sandbox.aclose()
+
+
+async def test_a_stream_blocks_no_other_call(server: Server, folder: str) -> None:
+    """Whoever takes output slowly has the rest later, and meanwhile the sandbox does other work."""
+    async with ExecagentSandbox(server.ws, cwd=folder, max_output="8m") as sandbox:
+        Path(folder, "file").write_text("here")
+        script = "echo begun; head -c 4000000 /dev/zero | tr '\\0' x; touch printed"
+        stream = sandbox.execute_streaming(f"{script}; until test -e go; do sleep 0.05; done")
+        assert isinstance(await anext(stream), StreamChunk)
+        await until(Path(folder, "printed").exists)
+        assert await sandbox.read_text("file") == "here"
+        Path(folder, "go").touch()
+        assert (await pieces(stream))[2].stdout == "begun\n" + "x" * 4_000_000
+
+
+async def test_a_stream_that_nobody_takes_ends_in_time(server: Server, folder: str) -> None:
+    async with ExecagentSandbox(server.ws, cwd=folder) as sandbox:
+        for seconds in PATIENCE:
+            stream, begun = sandbox.execute_streaming("echo $$ > pid; echo; exec sleep 1000", timeout=seconds), False
+            with pytest.raises(SandboxTimeoutError):
+                begun = isinstance(await anext(stream), StreamChunk)
+                await gone(Path(folder, "pid"))
+                await pieces(stream)
+            if begun:
+                break
+        assert begun
+
+
+async def test_a_rule_refuses_a_command(server: Server, folder: str) -> None:
+    rules = execagent.ExecApproval({"a.rules": 'prefix_rule(pattern = ["ls"], decision = "forbidden")\n'})
+    async with ExecagentSandbox(server.ws, cwd=folder, exec_approval=rules) as sandbox:
+        for result in (
+            await sandbox.execute_code("", "ls"),
+            (await pieces(sandbox.execute_code_streaming("", "ls")))[2],
+        ):
+            assert result.exit_code == 126 and "forbid" in result.stderr
 
 
 async def test_a_character_may_come_in_pieces(server: Server, folder: str) -> None:

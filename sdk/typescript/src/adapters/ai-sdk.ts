@@ -7,8 +7,8 @@
 import type { Agent } from "../agent.js";
 import { size } from "../bounds.js";
 import { duration } from "../client.js";
-import { NotFoundError, UsageError } from "../errors.js";
-import type { FileType } from "../files.js";
+import { NotFoundError, UnreadError, UsageError } from "../errors.js";
+import { wholeMost, type FileType } from "../files.js";
 import { only } from "../sandbox.js";
 import { printable, toText } from "../text.js";
 import { isMissing, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
@@ -31,7 +31,10 @@ export interface CommandOptions {
   readonly abortSignal?: AbortSignal;
 }
 
-/** A command that runs. Read both streams, or cancel one: each holds up to 1 MiB, and then all calls of the sandbox wait. */
+/**
+ * A command that runs. Read both streams, or cancel one: each holds up to 1 MiB, and then all calls of the sandbox wait. If
+ * nobody has asked for either, `wait` rejects then, and the output is dropped.
+ */
 export interface Spawned {
   readonly stdout: ReadableStream<Uint8Array>;
   readonly stderr: ReadableStream<Uint8Array>;
@@ -56,9 +59,6 @@ export async function sandbox(from: Agent | Connect, options: WorkspaceOptions =
     throw error;
   }
 }
-
-/** A file up to this size is read as a whole, so also over a lost connection. */
-const readMost = 32 << 20;
 
 /**
  * An agent with the members of the AI SDK's `SandboxSession`. Relative paths begin at the working directory. A lost
@@ -111,17 +111,22 @@ export class Sandbox implements AsyncDisposable {
       void process.exited.then(() => abortSignal?.removeEventListener("abort", abort), () => {});
     });
     aborted.catch(() => {}); // wait tells of it
-    const { stdout, stderr } = process;
-    const wait = async (): Promise<{ exitCode: number }> => ({ exitCode: (await Promise.race([aborted, process.exited])).exitCode });
-    return { stdout, stderr, wait, kill, ...(stdin === true && { stdin: process.stdin }) };
+    const wait = async (): Promise<{ exitCode: number }> => {
+      // The end of all output comes later than the exit, but that nobody takes the output is told by waiting for that end alone.
+      const unread = process.wait().catch((error: unknown) => {
+        if (error instanceof UnreadError) process.discard();
+        throw error;
+      });
+      return { exitCode: (await Promise.race([aborted, process.exited, unread])).exitCode };
+    };
+    return { get stdout() { return process.stdout; }, get stderr() { return process.stderr; }, wait, kill, ...(stdin === true && { stdin: process.stdin }) };
   }) as Sandbox["spawn"];
 
   /** Returns a file as a stream; null: there is none. */
   readonly readFile = async ({ path, abortSignal }: PathOptions): Promise<ReadableStream<Uint8Array> | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(async () => {
-      if ((await files.stat(at, { signal: abortSignal })).size > readMost) return files.stream(at, { signal: abortSignal });
+      if ((await files.stat(at, { signal: abortSignal })).size > wholeMost) return files.stream(at, { signal: abortSignal });
       const bytes = await files.read(at, { signal: abortSignal });
       return new ReadableStream<Uint8Array>({
         start(controller) {
@@ -134,8 +139,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Returns the bytes of a file; null: there is none. */
   readonly readBinaryFile = async ({ path, abortSignal }: PathOptions): Promise<Uint8Array | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(() => files.read(at, { signal: abortSignal }));
   };
 
@@ -161,8 +165,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Describes a file, or what a link leads to; null: there is nothing. */
   readonly stat = async ({ path, abortSignal }: PathOptions): Promise<{ type: "file" | "directory" | "other"; size: number } | null> => {
-    const { files } = await this.workspace.open();
-    const at = await this.workspace.at(path);
+    const { files, at } = await this.workspace.place(path, abortSignal);
     return orNull(async () => {
       const { isFile, isDirectory, size } = await files.stat(at, { signal: abortSignal });
       return { type: isFile ? "file" : isDirectory ? "directory" : "other", size };
@@ -171,9 +174,9 @@ export class Sandbox implements AsyncDisposable {
 
   /** Lists a directory. Links are not followed. null: there is nothing. */
   readonly listDirectory = async ({ path, abortSignal }: PathOptions): Promise<{ name: string; type: "file" | "directory" | "symlink" | "other" }[] | null> => {
-    const { files, info } = await this.workspace.open();
+    const { info } = await this.workspace.open(abortSignal);
+    const { files, at } = await this.workspace.place(path);
     const follow = info.capabilities["fsReadDirectoryLstat"] === true ? { follow: false } : {};
-    const at = await this.workspace.at(path);
     try {
       const entries = await files.list(at, { signal: abortSignal, ...follow });
       return entries.map(({ name, isFile, isDirectory, type }) => ({ name, type: kindOf(type) ?? (isFile ? "file" : isDirectory ? "directory" : "other") }));
@@ -185,8 +188,8 @@ export class Sandbox implements AsyncDisposable {
 
   /** Deletes a file, or a link itself. It reports whether it was there. */
   readonly deleteFile = async ({ path, abortSignal }: PathOptions): Promise<boolean> => {
-    const { files } = await this.workspace.open();
-    const found = await orNull(async () => files.stat(await this.workspace.at(path), { signal: abortSignal }));
+    const { files, at } = await this.workspace.place(path, abortSignal);
+    const found = await orNull(() => files.stat(at, { signal: abortSignal }));
     if (found !== null && found.isDirectory && !found.isSymlink) throw new UsageError(`${printable(path, 256)} is a directory`);
     return this.workspace.remove(path, { signal: abortSignal }); // also a link that leads to nothing
   };
@@ -349,10 +352,9 @@ export function tools(sandbox: Sandbox, options: ToolOptions = {}) {
   const path = needed("string", "Absolute, or relative to the working directory.");
 
   const whole = async (path: string, signal: AbortSignal | undefined): Promise<{ at: string; bytes: Uint8Array }> => {
-    const { files } = await workspace.open();
-    const at = await workspace.at(path);
+    const { files, at } = await workspace.place(path, signal);
     const { size } = await files.stat(at, { signal });
-    if (size > readMost) throw new UsageError(`${printable(at, 256)} has ${size} bytes: read a part of it with exec`);
+    if (size > wholeMost) throw new UsageError(`${printable(at, 256)} has ${size} bytes: read a part of it with exec`);
     return { at, bytes: await files.read(at, { signal }) };
   };
 
@@ -424,8 +426,9 @@ export function tools(sandbox: Sandbox, options: ToolOptions = {}) {
         glob: optional("string", "Which files, such as *.ts."),
       },
       async ({ pattern, path = ".", glob }, signal): Promise<string> => {
-        const { files, cwd } = await workspace.open();
-        const found = await files.search(await workspace.at(path), { pattern, globs: glob, maxMatches: foundMost, signal });
+        const { cwd } = await workspace.open(signal);
+        const { files, at } = await workspace.place(path);
+        const found = await files.search(at, { pattern, globs: glob, maxMatches: foundMost, signal });
         const below = (path: string): string => (cwd !== "/" && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path);
         const lines = found.files.flatMap((file) => file.matches.map((match) => `${below(file.path)}:${match.line}:${match.text}`));
         if (found.truncated !== undefined) lines.push(`[there is more, beyond the bound of ${found.truncated}]`);

@@ -10,7 +10,7 @@ import type { Agent } from "../agent.js";
 import { ServerError, StdinError, UsageError } from "../errors.js";
 import type { Process, Signal } from "../process.js";
 import { only } from "../sandbox.js";
-import { Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { optionWords, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -51,7 +51,7 @@ export interface Spawner extends AsyncDisposable {
  */
 export function spawnInside(from: Agent | Connect, options: ClaudeOptions = {}): Spawner {
   const { program, onStderr, ...rest } = options;
-  only(rest, ["env", "inherit", "execPolicy", "memory", "cpus", "pids", "fileSize", "user", "session", "existing", "cwd", "sandbox"], "the adapter");
+  only(rest, optionWords.filter((word) => word !== "timeoutMs" && word !== "maxOutput"), "the adapter");
   const workspace = new Workspace(from, "claude", rest);
   const spawn = ({ command, args, cwd, env, signal }: SpawnOptions): ClaudeProcess => {
     const started = workspace.spawn([program ?? command, ...args], { cwd, env: claudes(env), stdin: true, signal });

@@ -6,10 +6,9 @@
 
 import type { Agent } from "../agent.js";
 import { IsADirectoryError, NotADirectoryError, PermissionDeniedError, ServerError, UsageError } from "../errors.js";
-import type { Files, Stat } from "../files.js";
-import { Kept } from "../kept.js";
+import { wholeMost, type Files } from "../files.js";
 import { concat, decodeBase64, printable, toBytes, toText } from "../text.js";
-import { isMissing, resolve, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, listed, resolve, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -53,8 +52,7 @@ export type FileOperationError = "file_not_found" | "permission_denied" | "is_di
 /** How long a command may take if nothing else is said. */
 const patienceMs = 30 * 60_000;
 
-/** The largest file that is read as a whole; of a larger text only the lines that are asked for are kept. */
-const wholeMost = 32 << 20;
+/** How many characters of a file are shown that is too large to be read as a whole. */
 const pageMost = 4 << 20;
 const blockBytes = 1 << 20;
 
@@ -101,27 +99,20 @@ export class ExecagentBackend implements AsyncDisposable {
   /** Runs a command until it exits. Both of its streams go into one pipe, so the output is in the order in which it was printed. */
   async execute(command: string): Promise<{ output: string; exitCode: number | null; truncated: boolean }> {
     const { maxOutput } = this.#workspace;
-    const output = new Kept(maxOutput);
-    const { exitCode, timedOut } = await this.#workspace.shell(`exec 2>&1; ${command}`, { maxOutput: 0, onOutput: (_stream, data) => output.add(data, 0) });
-    const text = textOf(output.bytes(), output.omitted, maxOutput);
+    const { exitCode, timedOut, stdout, stdoutOmitted, stderr, stderrOmitted } = await this.#workspace.shell(`exec 2>&1; ${command}`);
+    // Standard error has only what the shell says of a script that it cannot read.
+    const text = textOf(stderr, stderrOmitted, maxOutput) + textOf(stdout, stdoutOmitted, maxOutput);
     const late = timedOut ? `\n[the command took longer than ${this.#timeoutMs / 1000} s, and was killed]` : "";
-    return { output: text + late, exitCode: timedOut ? 124 : exitCode, truncated: output.omitted > 0 };
+    return { output: text + late, exitCode: timedOut ? 124 : exitCode, truncated: stdoutOmitted + stderrOmitted > 0 };
   }
 
   /** Lists a directory, sorted by name. One that does not exist is empty. */
   async ls(path: string): Promise<{ error?: string; files?: FileInfo[] }> {
     return this.#try(path, async (at, files) => {
       try {
-        const found = await files.list(at, { follow: false });
-        const links = found.filter(({ type }) => type === "symlink").map(({ name }) => resolve(at, `./${name}`));
-        const targets = new Map((await files.statMany(links)).map((stat, i): [string, Stat | ServerError] => [links[i] as string, stat]));
-        found.sort((a, b) => (a.name < b.name ? -1 : 1));
-        return { files: found.map(({ name, isDirectory, size, modifiedAtMs }) => {
-          const path = resolve(at, `./${name}`);
-          const target = targets.get(path);
-          const is_dir = target === undefined ? isDirectory : !(target instanceof ServerError) && target.isDirectory;
-          return { path: is_dir ? `${path}/` : path, is_dir, size: size ?? 0, ...(modifiedAtMs !== undefined && { modified_at: dateOf(modifiedAtMs) }) };
-        }) };
+        return { files: (await listed(files, at)).map(({ name, isDirectory, size, modifiedAtMs }) => ({
+          path: resolve(at, `./${name}`) + (isDirectory ? "/" : ""), is_dir: isDirectory, size: size ?? 0, ...(modifiedAtMs !== undefined && { modified_at: dateOf(modifiedAtMs) }),
+        })) };
       } catch (error) {
         if (isMissing(error) && !(error instanceof NotADirectoryError)) return { files: [] };
         throw error;
@@ -139,7 +130,7 @@ export class ExecagentBackend implements AsyncDisposable {
       const named = mimeTypeOf(at);
       if (size > wholeMost) {
         if (named !== undefined) return tooLarge(path, size);
-        return this.#workspace.again(() => readPage(files, at, from, most));
+        return most === 0 ? { content: "", mimeType: "text/plain" } : this.#workspace.again(() => readPage(files, at, from, most));
       }
       if (named !== undefined && size > binaryMost) return tooLarge(path, size);
       const bytes = await files.read(at);
@@ -252,11 +243,12 @@ export class ExecagentBackend implements AsyncDisposable {
 
   /** Copies a file, and says in the words of the harness why it was not copied. */
   async #copied<T>(path: string, copy: (at: string) => Promise<T>): Promise<{ value: T | null; error: FileOperationError | null }> {
-    if (!path.startsWith("/") || path.includes("\0")) return { value: null, error: "invalid_path" };
+    if (!path.startsWith("/")) return { value: null, error: "invalid_path" };
     const at = resolve("/", path);
     try {
       return { value: await copy(at), error: null };
     } catch (error) {
+      if (error instanceof UsageError) return { value: null, error: "invalid_path" };
       if (!(error instanceof ServerError)) throw error;
       if (isMissing(error)) return { value: null, error: "file_not_found" };
       if (error instanceof PermissionDeniedError) return { value: null, error: "permission_denied" };
@@ -284,7 +276,7 @@ export class ExecagentBackend implements AsyncDisposable {
   async #try<T extends object>(path: string, call: (at: string, files: Files) => Promise<T | { error: string }>): Promise<T | { error: string }> {
     const { files, cwd } = await this.#workspace.open();
     try {
-      if (typeof path !== "string") throw new UsageError("the path is no string");
+      if (typeof path !== "string") throw new UsageError("the path is not a string");
       if (!path.startsWith("/")) throw new UsageError(`'${printable(path, 256)}' is not absolute: the working directory is ${cwd}, so ${printable(resolve(cwd, path), 256)} may be meant`);
       return await call(resolve("/", path), files);
     } catch (error) {
@@ -335,27 +327,37 @@ function page(lines: readonly string[], from: number, most: number, path: string
 /** Reads lines of a file that is too large to be kept. */
 async function readPage(files: Files, at: string, from: number, most: number): Promise<ReadResult> {
   await using file = await files.open(at);
-  const decoder = new TextDecoder();
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   const kept: string[] = [];
-  let rest = "";
-  let line = 0;
   let size = 0;
-  for (let offset = 0; kept.length < most && size < pageMost; offset += blockBytes) {
+  let line = 0; // which `rest` begins
+  let rest = "";
+  const shown = (more: boolean): ReadResult => {
+    if (kept.length === 0) return { error: `the offset ${from} is behind the end of '${at}', which has ${line} lines` };
+    const endLine = from + kept.length;
+    return { content: kept.join("\n"), mimeType: "text/plain", startLine: from + 1, endLine, ...(more && { nextOffset: endLine }) };
+  };
+  for (let offset = 0; ; offset += blockBytes) {
     const block = await file.readAt(offset, blockBytes);
-    if (block.length === 0) break;
     if (offset === 0 && block.subarray(0, 8192).includes(0)) return { error: `'${at}' is no text, and too large to be read: use the execute tool for it` };
-    const lines = (rest + decoder.decode(block, { stream: block.length === blockBytes })).split("\n");
-    // A line that has no end yet is kept only as far as a page can show it.
-    rest = block.length < blockBytes ? "" : (lines.pop() as string).slice(0, pageMost);
+    const ended = block.length < blockBytes;
+    const lines = (rest + decoder.decode(block, { stream: !ended })).split("\n");
+    rest = lines.pop() as string;
+    if (ended && rest !== "") lines.push(rest);
     for (const text of lines) {
-      if (line++ < from || kept.length >= most || size >= pageMost) continue;
+      if (line++ < from) continue;
+      if (kept.length === most || size >= pageMost) return shown(true);
       kept.push(text);
       size += text.length;
     }
+    if (ended) return shown(false);
+    if (line < from) rest = rest.slice(0, 1); // nobody has asked for it
+    else if (rest.length >= pageMost) {
+      // One line alone can be larger than all that is shown.
+      if (kept.length < most && size < pageMost) kept.push(`${rest.slice(0, pageMost)} [the line goes on]`);
+      return shown(true);
+    }
   }
-  if (kept.length === 0) return { error: `the offset ${from} is behind the end of '${at}'` };
-  const endLine = from + kept.length;
-  return { content: kept.join("\n"), mimeType: "text/plain", startLine: from + 1, endLine, nextOffset: endLine };
 }
 
 /** Returns where some bytes are, from left to right and apart from each other. */

@@ -12,10 +12,10 @@ import {
 import type { Agent } from "../agent.js";
 import { duration } from "../client.js";
 import { AlreadyExistsError, ServerError, UsageError } from "../errors.js";
-import type { Files, Search, SearchOptions } from "../files.js";
+import { wholeMost, type Files, type Search, type SearchOptions } from "../files.js";
 import type { Exit, Process } from "../process.js";
 import { concat, randomId, toBytes, toText } from "../text.js";
-import { isMissing, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, joined, leave, listed, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -88,10 +88,10 @@ export class AgentSandbox extends MastraSandbox {
 
   /** Writes files, with the directories of their paths. */
   override async writeFiles(files: { path: string; content: string | Buffer; mode?: number }[], options: { abortSignal?: AbortSignal } = {}): Promise<void> {
-    const { files: at } = await this.#workspace.open();
+    const { abortSignal: signal } = options;
     for (const { path, content, mode } of files) {
-      const where = await this.#workspace.at(path);
-      await this.#workspace.again(() => at.write(where, content, { parents: true, mode, signal: options.abortSignal }));
+      const place = await this.#workspace.place(path, signal);
+      await this.#workspace.again(() => place.files.write(place.at, content, { parents: true, mode, signal }));
     }
   }
 }
@@ -100,6 +100,7 @@ export class AgentSandbox extends MastraSandbox {
 class Processes extends SandboxProcessManager {
   readonly #workspace: Workspace;
   readonly #limitMs: number | undefined;
+  readonly #attaching = new Map<string, Promise<AgentProcess | undefined>>();
 
   constructor(workspace: Workspace, limitMs: number | undefined) {
     super();
@@ -131,8 +132,10 @@ class Processes extends SandboxProcessManager {
   }
 
   override async get(pid: string): Promise<ProcessHandle | undefined> {
-    const known = this._tracked.get(pid);
-    if (known !== undefined) return known;
+    return this._tracked.get(pid) ?? joined(this.#attaching, pid, () => this.#attach(pid));
+  }
+
+  async #attach(pid: string): Promise<AgentProcess | undefined> {
     const { agent } = await this.#workspace.open();
     try {
       return this.#track(new AgentProcess(await agent.attach(pid), {}, undefined));
@@ -147,6 +150,9 @@ class Processes extends SandboxProcessManager {
   }
 }
 
+/** The most that is kept of each stream of a process: the last of it. */
+const retainedMost = 64 << 20;
+
 /** A process of Mastra. */
 class AgentProcess extends ProcessHandle {
   override readonly pid: string;
@@ -158,7 +164,8 @@ class AgentProcess extends ProcessHandle {
   #timedOut = false;
 
   constructor(process: Process, options: SpawnProcessOptions, limitMs: number | undefined) {
-    super(options);
+    // For a command that is waited for Mastra keeps all output, so that one that never stops would take all memory.
+    super({ ...options, ...(options.maxRetainedBytes !== undefined && { maxRetainedBytes: Math.min(options.maxRetainedBytes, retainedMost) }) });
     this.pid = process.id;
     this.#process = process;
     this.#input = options.stdinMode !== "ignore";
@@ -195,7 +202,7 @@ class AgentProcess extends ProcessHandle {
       this.exitCode = 128 + 9; // whoever cannot be followed was killed
       throw error;
     } finally {
-      this.#process.close();
+      leave(this.#process); // which kills it if one of Mastra's listeners has failed
     }
   }
 
@@ -267,9 +274,9 @@ export class AgentFilesystem {
 
   /** Makes a call about a path. Its errors become Mastra's. */
   async #call<T>(path: string, what: string, work: (files: Files, at: string) => Promise<T>, kind: "file" | "directory" = "file"): Promise<T> {
-    const { files } = await this.#workspace.open();
+    const { files, at } = await this.#workspace.place(path);
     try {
-      return await work(files, await this.#workspace.at(path));
+      return await work(files, at);
     } catch (error) {
       throw translated(error, path, what, kind);
     }
@@ -303,7 +310,9 @@ export class AgentFilesystem {
   /** Appends to a file, by reading and writing it: what another program appends meanwhile is lost. */
   async appendFile(path: string, content: string | Uint8Array): Promise<void> {
     await this.#call(path, "write", async (files, at) => {
-      const before = (await files.read(at).catch(nothingIfMissing)) ?? new Uint8Array();
+      const found = await files.stat(at).catch(nothingIfMissing);
+      if (found !== undefined && found.size > wholeMost) throw new FilesystemError(`${path} has ${found.size} bytes: append to it with a command`, "EFBIG", path);
+      const before = found === undefined ? new Uint8Array() : await files.read(at);
       await this.#workspace.write(at, concat([before, toBytes(content)]));
     });
   }
@@ -319,28 +328,23 @@ export class AgentFilesystem {
   async copyFile(from: string, to: string, options: { overwrite?: boolean; recursive?: boolean } = {}): Promise<void> {
     await this.#call(from, "copy", async (files, at) => {
       if ((await files.stat(at)).isDirectory && options.recursive !== true) throw new IsDirectoryError(from);
-      const target = await this.#workspace.at(to);
+      const { at: target } = await this.#workspace.place(to);
       if (options.overwrite === false && (await files.exists(target))) throw new FileExistsError(to);
-      await this.#parents(files, target);
+      await this.#workspace.parents(target);
       await this.#workspace.again(() => files.copy(at, target));
     });
   }
 
   async moveFile(from: string, to: string, options: { overwrite?: boolean } = {}): Promise<void> {
     await this.#call(from, "move", async (files, at) => {
-      await files.stat(at);
-      const target = await this.#workspace.at(to);
-      await this.#parents(files, target);
+      await files.stat(at, { follow: false });
+      const { at: target } = await this.#workspace.place(to);
+      await this.#workspace.parents(target);
       await files.rename(at, target, { replace: options.overwrite !== false }).catch((error: unknown) => {
         if (error instanceof AlreadyExistsError) throw new FileExistsError(to);
         throw error;
       });
     });
-  }
-
-  async #parents(files: Files, at: string): Promise<void> {
-    const parent = at.slice(0, at.lastIndexOf("/"));
-    if (parent !== "") await this.#workspace.again(() => files.mkdir(parent));
   }
 
   async mkdir(path: string, options: { recursive?: boolean } = {}): Promise<void> {
@@ -367,14 +371,9 @@ export class AgentFilesystem {
       return (await this.walk(path, { includeHidden: true, maxDepth: (options.maxDepth ?? 100) + 1 })).map(({ path: name, ...rest }) => ({ ...rest, name })).filter(wanted);
     }
     return this.#call(path, "list", async (files, at) => {
-      const entries = await files.list(at, { follow: false });
-      const found = entries.map(({ name, isDirectory, type, size }): FileEntry => ({
+      const found = (await listed(files, at)).map(({ name, isDirectory, type, size }): FileEntry => ({
         name, type: isDirectory ? "directory" : "file", ...(type === "file" && size !== undefined && { size }), ...(type === "symlink" && { isSymlink: true }),
       }));
-      // What links lead to is asked for all of them at once.
-      const links = found.filter(({ isSymlink }) => isSymlink === true);
-      const targets = links.length === 0 ? [] : await files.statMany(links.map(({ name }) => `${at === "/" ? "" : at}/${name}`));
-      targets.forEach((target, i) => ((links[i] as FileEntry).type = !(target instanceof ServerError) && target.isDirectory ? "directory" : "file"));
       return found.filter(wanted);
     }, "directory");
   }

@@ -6,16 +6,18 @@
 
 import { cloneManifest, Manifest, permissionsForSandboxEntry } from "@openai/agents/sandbox";
 import { DisconnectedError, ServerError, UnsupportedError, UsageError } from "../errors.js";
-import type { Files, Stat } from "../files.js";
+import { wholeMost, type Files, type Stat } from "../files.js";
 import { upload } from "../node/copy.js";
 import { forward, type Forward } from "../node/forward.js";
-import { only, type Policy } from "../sandbox.js";
+import { only } from "../sandbox.js";
 import { decodeBase64, encodeBase64, printable, randomId } from "../text.js";
 import { pack, unpack, type ArchiveLimits } from "./openai-archive.js";
 import { Commands, describe, type Update } from "./openai-commands.js";
 import { changed, childrenOf, supported, supportedEntry, variables, withContents, type Entry } from "./openai-manifest.js";
 import { patchOf, type PatchOperation } from "./openai-patch.js";
-import { isMissing, resolve, Workspace, type Connect, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, listed, resolve, Workspace, type Connect, type WorkspaceOptions } from "./workspace.js";
+
+export type { Connect } from "./workspace.js";
 
 /** What the sandbox client takes. */
 export interface ExecagentSandboxOptions extends Omit<WorkspaceOptions, "session" | "existing" | "timeoutMs" | "maxOutput"> {
@@ -24,8 +26,6 @@ export interface ExecagentSandboxOptions extends Omit<WorkspaceOptions, "session
    * that nobody else can read, and that ends with it.
    */
   cwd?: string | undefined;
-  /** What commands may do, and calls of files. Relative paths begin at the workspace, so `.` is all of it. */
-  sandbox?: Policy | undefined;
   /** The ports that may be exposed; by default every one. */
   exposedPorts?: readonly number[] | undefined;
   /** The shell of commands that name none; by default that of the agent's user. */
@@ -51,7 +51,7 @@ interface CreateArgs {
   readonly archiveLimits?: ArchiveLimits | null;
 }
 
-const ownWords = ["cwd", "sandbox", "exposedPorts", "shell"];
+const ownWords = ["cwd", "exposedPorts", "shell"];
 const defaultRoot = "/workspace";
 
 /** Where a sandbox without a directory of its user is, by the name of its session. */
@@ -76,8 +76,7 @@ export class ExecagentSandboxClient {
 
   #workspace(cwd: string, session: Pick<WorkspaceOptions, "session" | "existing">): Workspace {
     const rest = Object.fromEntries(Object.entries(this.#options).filter(([word]) => !ownWords.includes(word)));
-    const { sandbox } = this.#options;
-    return new Workspace(this.#connect, "openai-agents", { ...rest, ...session, cwd, sandbox: sandbox && placed(cwd, sandbox) });
+    return new Workspace(this.#connect, "openai-agents", { ...rest, ...session, cwd });
   }
 
   /** Makes a sandbox, with what its manifest lists. */
@@ -311,7 +310,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     const { files } = await this.#workspace.open();
     const at = this.#allowed(args.path, false);
     const above = this.#relative(at) ?? at;
-    const list = async (): ReturnType<Files["list"]> => files.list(await this.#place(args.path, false));
+    const list = async (): ReturnType<Files["list"]> => listed(files, await this.#place(args.path, false));
     const found = await list().catch((error: unknown) => throwMissing(error, `${args.path} was not found`));
     return found.map(({ name, isDirectory, isFile }) => ({ name, path: above === "" ? name : `${above}/${name}`, type: isDirectory ? "dir" : isFile ? "file" : "other" }));
   }
@@ -414,7 +413,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     if (isBelow(at, root)) return at;
     const grant = extraPathGrants.filter((one) => isBelow(at, one.path)).sort((a, b) => b.path.length - a.path.length)[0];
     if (grant === undefined) throw new UsageError(`${printable(path, 256)} is not below ${printable(root, 256)}, the root of the workspace`);
-    if (write && grant.readOnly) throw new UsageError(`${printable(path, 256)} is in ${printable(grant.path, 256)}, which is granted only to be read`);
+    if (write && grant.readOnly) throw new UsageError(`${printable(path, 256)} is in ${printable(grant.path, 256)}, which is granted for reading only`);
     return at;
   }
 
@@ -448,7 +447,7 @@ export class ExecagentSandboxSession implements AsyncDisposable {
   async hydrateWorkspace(data: string | ArrayBuffer | Uint8Array, options: { readonly archiveLimits?: ArchiveLimits | null } = {}): Promise<void> {
     const { agent, cwd } = await this.#workspace.open();
     const bytes = typeof data === "string" ? decodeBase64(data) : data instanceof ArrayBuffer ? new Uint8Array(data) : data;
-    if (bytes === undefined) throw new UsageError("the archive is a string, and no base64");
+    if (bytes === undefined) throw new UsageError("the archive is a string that is not base64");
     await unpack(agent, cwd, bytes, options.archiveLimits === undefined ? this.#limits : options.archiveLimits);
   }
 
@@ -463,9 +462,10 @@ export class ExecagentSandboxSession implements AsyncDisposable {
     if (exposedPorts.length > 0 && !exposedPorts.includes(portNumber(port))) throw new UsageError(`port ${port} is not one of exposedPorts`);
     let open = this.#ports.get(portNumber(port));
     if (open === undefined) {
-      open = forward(agent, port, { sandbox });
-      this.#ports.set(port, open);
-      void open.catch(() => this.#ports.delete(port));
+      const made = (open = forward(agent, port, { sandbox }));
+      this.#ports.set(port, made);
+      const forget = (): void => void (this.#ports.get(port) === made && this.#ports.delete(port));
+      made.then(() => agent.ended.then(forget), forget); // it ends with the client
     }
     const { host, port: here } = await open;
     return { host, port: here, tls: false };
@@ -540,19 +540,12 @@ export interface Editor {
   deleteFile(operation: Extract<PatchOperation, { type: "delete_file" }>): Promise<EditResult>;
 }
 
-/** How large an image may be, and a file that is read whole to return its beginning. */
+/** How large an image may be. */
 const imageMost = 10 << 20;
-const wholeMost = 32 << 20;
 
 /** Refuses another user than that of the agent, because the agent has no files of others. */
 function asAgent(runAs: string | undefined): void {
   if (runAs !== undefined) throw new UnsupportedError("files as another user: only commands can run as one, so leave runAs or filesystem() out", "runAs");
-}
-
-/** Lets the paths of a policy begin at a directory. */
-function placed(cwd: string, policy: Policy): Policy {
-  const paths = (word: "workspace" | "readable"): Policy => (policy[word] === undefined ? {} : { [word]: [policy[word]].flat().map((path) => resolve(cwd, path)) });
-  return { ...policy, ...paths("workspace"), ...paths("readable") };
 }
 
 function portNumber(port: number): number {

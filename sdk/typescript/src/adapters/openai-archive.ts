@@ -1,9 +1,8 @@
 import type { Agent } from "../agent.js";
 import { background } from "../client.js";
 import { UsageError } from "../errors.js";
-import { CopyError } from "../node/copy.js";
+import { CopyError, Incoming, Notes, Tool } from "../node/copy.js";
 import { block, padded, readHeader, type ReadBytes } from "../node/tar.js";
-import type { Process } from "../process.js";
 import { concat, printable } from "../text.js";
 
 /* A directory of an agent as a tar archive, made and read by a tool of the agent, so that its image needs none. */
@@ -18,57 +17,32 @@ export interface ArchiveLimits {
 /** How large an archive may become, because it is held in memory. */
 const packedMost = 1 << 30;
 
-/** The tool sends 4 MiB beyond what was acknowledged. Each quarter is. */
-const ackBytes = 1 << 20;
+const pieceBytes = 1 << 20;
 
-const linesMost = 100;
-
-/** Starts the tool. The text of its errors is read beside its output. */
-async function copy(agent: Agent, request: object): Promise<{ process: Process; finish(): Promise<void> }> {
-  const process = await agent.builtin(["copy", JSON.stringify({ ...request, plain: true })], {});
-  const said = lines(process.stderr);
-  background(said);
-  const finish = async (): Promise<void> => {
-    const { exitCode } = await process.wait();
-    // What is neither a file nor a directory nor a link has no place in an archive.
-    const notes = (await said).filter((line) => !line.includes("left out: neither"));
-    const silent = exitCode !== 0 && (await said).length === 0;
-    if (notes.length > 0 || silent) throw new CopyError(silent ? [`the agent's tool ended with ${exitCode}`] : notes, true);
-  };
-  return { process, finish };
-}
-
-async function lines(stream: ReadableStream<Uint8Array>): Promise<string[]> {
-  const decoder = new TextDecoder();
-  const found: string[] = [];
-  let rest = "";
-  for await (const piece of stream) {
-    const all = (rest + decoder.decode(piece, { stream: true })).split("\n");
-    rest = (all.pop() as string).slice(0, 4096);
-    found.push(...all.slice(0, linesMost - found.length).map((line) => printable(line, 4096)));
-  }
-  return found;
+/** Waits for the end of the tool. What is neither a file nor a directory nor a link has no place in an archive. */
+async function finish(tool: Tool): Promise<void> {
+  await tool.finish(new Notes(), undefined).catch((error: unknown) => {
+    if (!(error instanceof CopyError)) throw error;
+    const notes = error.notes.filter((note) => !note.includes("left out: neither"));
+    if (notes.length > 0) throw new CopyError(notes, true);
+  });
 }
 
 /** Returns what is in a directory. without: paths below it that are left out, with all below them. */
 export async function pack(agent: Agent, root: string, without: ReadonlySet<string>): Promise<Uint8Array> {
-  const { process, finish } = await copy(agent, { send: [`${root}/.`] });
+  const tool = await Tool.start(agent, { send: [`${root}/.`], plain: true }, {});
+  const { process } = tool;
   const pieces: Uint8Array[] = [];
   let size = 0;
-  let acked = 0;
   try {
-    for await (const piece of process.stdout) {
+    const stream = new Incoming(process, {});
+    for (let piece = await stream.read(pieceBytes); piece.length > 0; piece = await stream.read(pieceBytes)) {
       pieces.push(piece);
       size += piece.length;
       if (size > packedMost) throw new UsageError(`${printable(root, 256)} has more than ${packedMost} bytes, which is too much for an archive in memory`);
-      if (size - acked < ackBytes) continue;
-      acked = size;
-      const message = new Uint8Array(8);
-      new DataView(message.buffer).setBigUint64(0, BigInt(size));
-      background(process.write(message)); // if that fails, the output ends, too
     }
     background(process.closeStdin());
-    await finish();
+    await finish(tool);
   } finally {
     await process[Symbol.asyncDispose]();
   }
@@ -99,12 +73,13 @@ export async function unpack(agent: Agent, root: string, archive: Uint8Array, li
     bound("bytes of content", (extracted += size), maxExtractedBytes);
     bound("members", ++members, maxMembers);
   });
-  const { process, finish } = await copy(agent, { receive: `${root}/.`, many: true });
+  const tool = await Tool.start(agent, { receive: `${root}/.`, many: true, plain: true }, {});
+  const { process } = tool;
   try {
     background(process.stdout.cancel()); // it writes nothing there
     await process.write(archive).catch(() => {}); // the tool says why it has ended
     await process.closeStdin().catch(() => {});
-    await finish();
+    await finish(tool);
   } finally {
     await process[Symbol.asyncDispose]();
   }

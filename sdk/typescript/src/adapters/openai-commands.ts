@@ -1,6 +1,6 @@
-import { GapError, ServerError } from "../errors.js";
+import { DisconnectedError, GapError, ServerError } from "../errors.js";
 import type { Process } from "../process.js";
-import type { Workspace } from "./workspace.js";
+import { joined, type Workspace } from "./workspace.js";
 
 /* The commands that a model starts, comes back to, and writes to: the tools exec_command and write_stdin. */
 
@@ -118,6 +118,11 @@ class Command {
   get running(): boolean {
     return this.exitCode === undefined && this.failure === undefined;
   }
+
+  /** Whether it may go on at the agent, although its client has failed for good. */
+  get left(): boolean {
+    return this.failure instanceof DisconnectedError;
+  }
 }
 
 /** How long a call waits, and how much of the output it tells. */
@@ -132,9 +137,10 @@ type SpawnOptions = NonNullable<Parameters<Workspace["spawn"]>[1]>;
 export class Commands {
   readonly #workspace: Workspace;
   readonly #commands = new Map<number, Command>();
-  /** Commands of an earlier client, and the last event of each that was told. */
+  /** Commands of an earlier client, or of one that has failed, and the last event of each that was told. */
   readonly #earlier: Map<number, number>;
-  #starting = 0;
+  readonly #attaching = new Map<number, Promise<Command | undefined>>();
+  readonly #starting = new Set<number>();
 
   constructor(workspace: Workspace, earlier: Readonly<Record<string, number>>) {
     this.#workspace = workspace;
@@ -143,39 +149,38 @@ export class Commands {
 
   /** Returns what another client has to know to come back to what runs. */
   get running(): Record<string, number> {
-    const all = [...this.#commands].filter(([, command]) => command.running).map(([number, { toldSeq }]): [string, number] => [String(number), toldSeq]);
+    const all = [...this.#commands].filter(([, { running, left }]) => running || left).map(([number, { toldSeq }]): [string, number] => [String(number), toldSeq]);
     return Object.fromEntries([...[...this.#earlier].map(([number, seq]): [string, number] => [String(number), seq]), ...all]);
   }
 
   /** Starts a command, and waits for its end or for so long. */
   async start(argv: readonly string[], options: SpawnOptions, patience: Patience): Promise<Update> {
     const began = performance.now();
-    this.#starting++;
-    let number: number;
-    let command: Command;
-    try {
-      await this.#makeRoom();
-      for (;;) {
-        number = this.#free();
-        try {
-          command = new Command(await this.#workspace.spawn(argv, { ...options, id: idOf(number) }), options.tty === true);
-          break;
-        } catch (error) {
-          // A command that has ended has its number as long as the agent remembers it.
-          if (!(error instanceof ServerError && error.text.endsWith("already exists"))) throw error;
-        }
+    for (;;) {
+      const number = this.#free();
+      this.#starting.add(number);
+      let command: Command;
+      try {
+        await this.#makeRoom();
+        command = new Command(await this.#workspace.spawn(argv, { ...options, id: idOf(number) }), options.tty === true);
+        this.#commands.set(number, command);
+      } catch (error) {
+        // A command that has ended has its number as long as the agent remembers it.
+        if (error instanceof ServerError && error.text.endsWith("already exists")) continue;
+        throw error;
+      } finally {
+        this.#starting.delete(number);
       }
-      this.#commands.set(number, command);
-    } finally {
-      this.#starting--;
+      return this.#tell(number, command, began, bounded(patience.yieldTimeMs ?? startWaitMs), patience);
     }
-    return this.#tell(number, command, began, bounded(patience.yieldTimeMs ?? startWaitMs), patience);
   }
 
   /** Writes to a command if there is something to write, waits, and returns what has come since the last call. */
   async write(number: number, chars: string, patience: Patience): Promise<Update> {
     const began = performance.now();
-    const command = this.#commands.get(number) ?? (await this.#attach(number));
+    await this.#workspace.open(); // again, if the client has failed
+    this.#leave(number);
+    const command = this.#commands.get(number) ?? (await joined(this.#attaching, number, () => this.#attach(number)));
     if (command === undefined) return told(`write_stdin failed: session not found: ${number}`);
     command.lastUsed = began;
     if (chars !== "" && command.running) {
@@ -202,6 +207,7 @@ export class Commands {
   async #tell(number: number, command: Command, began: number, waitMs: number, { maxOutputTokens }: Patience): Promise<Update> {
     await wait(command.ended, waitMs);
     const { exitCode, failure } = command;
+    this.#leave(number);
     if (!command.running) this.#commands.delete(number);
     if (failure !== undefined) throw failure;
     command.toldSeq = command.seq;
@@ -211,6 +217,14 @@ export class Commands {
       ...(exitCode === undefined ? { sessionId: number } : { exitCode }),
       ...(tokens !== undefined && { originalTokenCount: tokens }),
     };
+  }
+
+  /** Makes a command of a client that has failed one to come back to. */
+  #leave(number: number): void {
+    const command = this.#commands.get(number);
+    if (command?.left !== true) return;
+    this.#commands.delete(number);
+    this.#earlier.set(number, command.toldSeq);
   }
 
   /** Comes back to a command of an earlier client. Its output that was told is not told again, if the agent still knows which it was. */
@@ -233,13 +247,13 @@ export class Commands {
   #free(): number {
     for (;;) {
       const number = firstNumber + Math.floor(Math.random() * (lastNumber - firstNumber + 1));
-      if (!this.#commands.has(number) && !this.#earlier.has(number)) return number;
+      if (![this.#commands, this.#earlier, this.#starting].some((taken) => taken.has(number))) return number;
     }
   }
 
   /** Ends the command that was used least recently, but not one of the newest; first of all one that has ended. */
   async #makeRoom(): Promise<void> {
-    if (this.#commands.size + this.#starting <= commandsMost) return;
+    if (this.#commands.size + this.#starting.size <= commandsMost) return;
     const old = [...this.#commands].sort(([, a], [, b]) => a.lastUsed - b.lastUsed).slice(0, -commandsSafe);
     const oldest = old.find(([, { running }]) => !running) ?? old[0];
     if (oldest === undefined) return;

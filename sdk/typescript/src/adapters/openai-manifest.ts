@@ -72,7 +72,7 @@ export function withContents(record: object): object {
     const { content } = entry;
     if (typeof content !== "object" || content === null || content instanceof Uint8Array) return entry;
     const bytes = decodeBase64(String((content as { data?: unknown }).data));
-    if (bytes === undefined) throw new UsageError("the manifest of the state has a file whose content is no base64");
+    if (bytes === undefined) throw new UsageError("the manifest of the state has a file whose content is not base64");
     return { ...entry, content: bytes };
   };
   return { ...record, entries: Object.fromEntries(Object.entries(entries).map(([path, entry]) => [path, runtime(entry)])) };

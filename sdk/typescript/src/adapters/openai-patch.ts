@@ -26,7 +26,7 @@ export function patchOf(operation: PatchOperation): string {
     if (diff.at(-1) === "") diff.pop();
     for (const line of diff) {
       if (line.startsWith("*** ") && line.trimEnd() !== "*** End of File") throw new UsageError(`a diff of one file cannot have the line ${printable(line, 256)}`);
-      if (operation.type === "create_file" && !line.startsWith("+")) throw new UsageError(`each line of a new file begins with +, and not so ${printable(line, 256)}`);
+      if (operation.type === "create_file" && !line.startsWith("+")) throw new UsageError(`each line of a new file begins with +, but this one does not: ${printable(line, 256)}`);
       lines.push(line);
     }
   }

@@ -9,9 +9,8 @@ import { DEFAULT_FILE_EDITOR_DESCRIPTION, makeFileEditor } from "@strands-agents
 import { makeShell, SANDBOX_SHELL_DESCRIPTION } from "@strands-agents/sdk/vended-tools/shell";
 import type { Agent, Result } from "../agent.js";
 import { ServerError, UsageError } from "../errors.js";
-import type { Stat } from "../files.js";
 import { printable } from "../text.js";
-import { isMissing, resolve, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
+import { isMissing, listed, textOf, Workspace, type Connect, type Ref, type WorkspaceOptions } from "./workspace.js";
 
 export type { Connect, Ref, WorkspaceOptions } from "./workspace.js";
 
@@ -160,8 +159,8 @@ export class ExecagentSandbox extends Sandbox implements AsyncDisposable {
 
   /** Returns the bytes of a file. */
   async readFile(path: string): Promise<Uint8Array> {
-    const { files } = await this.#workspace.open();
-    return files.read(await this.#workspace.at(path));
+    const { files, at } = await this.#workspace.place(path);
+    return files.read(at);
   }
 
   /** Writes a file, with the directories of its path. */
@@ -176,17 +175,10 @@ export class ExecagentSandbox extends Sandbox implements AsyncDisposable {
 
   /** Lists a directory, sorted by name. A link is described by what it leads to. */
   async listFiles(path: string): Promise<{ name: string; isDir?: boolean; size?: number }[]> {
-    const { files } = await this.#workspace.open();
-    const at = await this.#workspace.at(path);
+    const { files, at } = await this.#workspace.place(path);
     try {
-      const found = await files.list(at, { follow: false });
-      const links = found.filter(({ type }) => type === "symlink").map(({ name }) => name);
-      const targets = new Map((await files.statMany(links.map((name) => resolve(at, `./${name}`)))).map((target, i): [string, Stat | ServerError] => [links[i] as string, target]));
-      return found.sort((a, b) => (a.name < b.name ? -1 : 1)).map(({ name, isDirectory, size }) => {
-        const target = targets.get(name);
-        if (target instanceof ServerError) return { name };
-        return { name, isDir: target?.isDirectory ?? isDirectory, size: target?.size ?? size ?? 0 };
-      });
+      const found = await listed(files, at);
+      return found.map(({ name, type, isDirectory, size }) => (type === "symlink" && size === undefined ? { name } : { name, isDir: isDirectory, size: size ?? 0 }));
     } catch (error) {
       throw isMissing(error) ? new SandboxPathNotFoundError(path) : error;
     }

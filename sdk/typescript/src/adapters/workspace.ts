@@ -3,17 +3,18 @@
 import { agentOutputMost, Result, type Agent, type CommandOptions, type SpawnOptions } from "../agent.js";
 import { size } from "../bounds.js";
 import { background, duration, type CallOptions, type Info, type SessionOptions } from "../client.js";
-import { within } from "../connection.js";
-import { ClosedError, DisconnectedError, NotFoundError, ServerError, TimeoutError, UsageError } from "../errors.js";
-import type { Files } from "../files.js";
-import { Kept } from "../kept.js";
+import { until, within } from "../connection.js";
+import { ClosedError, DisconnectedError, NotFoundError, ServerError, TakenError, TimeoutError, UsageError } from "../errors.js";
+import { wholeMost, type Entry, type Files } from "../files.js";
+import { Kept, Pieces } from "../kept.js";
 import type { Exit, Process } from "../process.js";
 import { only, type Policy } from "../sandbox.js";
 import { concat, printable, randomId, toBytes, toText } from "../text.js";
 
 /**
  * A way to the agent, such as `(session) => connect("wss://host:7000", { token, ...session })`. It is called when the agent is
- * needed first, and again if that client has failed for good. What it returns is the adapter's, and is closed with it.
+ * needed first, and again if that client has failed for good, unless another one has taken its session. What it returns is
+ * the adapter's, and is closed with it.
  */
 export type Connect = (session: Required<Pick<SessionOptions, "sessionName" | "existing" | "take">>) => Promise<Agent>;
 
@@ -26,7 +27,7 @@ export interface WorkspaceOptions
   existing?: boolean | undefined;
   /** The working directory, absolute; by default that of the agent. It is made if it is missing. */
   cwd?: string | undefined;
-  /** What commands may do, and calls of files. Relative patterns in `deny` start at the working directory. */
+  /** What commands may do, and calls of files. Relative paths and patterns start at the working directory. */
   sandbox?: Policy | undefined;
   /** Ends a command that takes longer, unless its call has a limit of its own. By default there is no limit. */
   timeoutMs?: number | undefined;
@@ -34,7 +35,7 @@ export interface WorkspaceOptions
   maxOutput?: number | string | undefined;
 }
 
-const optionWords = [
+export const optionWords = [
   "env", "inherit", "execPolicy", "memory", "cpus", "pids", "fileSize", "user", "session", "existing", "cwd", "sandbox", "timeoutMs", "maxOutput",
 ];
 
@@ -99,13 +100,15 @@ export class Workspace implements AsyncDisposable {
     return this.#options.env ?? {};
   }
 
-  /** Opens the session, if no call has. */
-  open(): Promise<Opened> {
-    if (this.#closed) return Promise.reject(new ClosedError("the adapter"));
-    return (this.#opening ??= this.#open().catch((error: unknown) => {
+  /** Opens the session, if no call has. The signal ends only the waiting. */
+  async open(signal?: AbortSignal): Promise<Opened> {
+    signal?.throwIfAborted();
+    if (this.#closed) throw new ClosedError("the adapter");
+    this.#opening ??= this.#open().catch((error: unknown) => {
       this.#opening = undefined; // another call may have more luck
       throw error;
-    }));
+    });
+    return until(this.#opening, signal);
   }
 
   async #open(): Promise<Opened> {
@@ -117,7 +120,9 @@ export class Workspace implements AsyncDisposable {
       if (this.#closed) throw new ClosedError("the adapter");
       // From now on the session is the adapter's own: one that is lost is an error, and never made again.
       this.#existing = true;
-      void agent.ended.then(() => (this.#opening = undefined));
+      void agent.ended.then((why) => {
+        if (!(why instanceof TakenError)) this.#opening = undefined; // whoever has taken it keeps it
+      });
       return opened;
     } catch (error) {
       if (typeof from === "function") background(agent.close());
@@ -140,7 +145,7 @@ export class Workspace implements AsyncDisposable {
 
   /** Starts a program with its arguments, under the options of the workspace. */
   async spawn(argv: readonly string[], options: Pick<RunCommand, "cwd" | "env" | "signal"> & Pick<SpawnOptions, "stdin" | "tty" | "maxOutput" | "id" | "arg0" | "user"> = {}): Promise<Process> {
-    const { agent, cwd, sandbox } = await this.open();
+    const { agent, cwd, sandbox } = await this.open(options.signal);
     const { inherit, execPolicy, memory, cpus, pids, fileSize, user } = this.#options;
     const env = { ...this.#options.env, ...present(options.env) };
     return agent.spawn(argv, { inherit, execPolicy, memory, cpus, pids, fileSize, user, sandbox, ...options, env, cwd: resolve(cwd, options.cwd ?? ".") });
@@ -157,7 +162,7 @@ export class Workspace implements AsyncDisposable {
     const limitMs = duration(options.timeoutMs ?? this.#options.timeoutMs, "timeoutMs");
     const most = options.maxOutput === undefined ? this.maxOutput : size(options.maxOutput, "maxOutput");
     const kept = { stdout: new Kept(most), stderr: new Kept(most) };
-    const { info } = await this.open();
+    const { info } = await this.open(signal);
     const byAgent = onOutput === undefined && most > 0 && most <= agentOutputMost && info.capabilities["processMaxOutput"] === true;
     const late = new TimeoutError("the command was not started", limitMs ?? 0);
     const bytes = input === undefined ? new Uint8Array() : toBytes(input);
@@ -181,7 +186,7 @@ export class Workspace implements AsyncDisposable {
       return new Result(exit, kept.stdout, kept.stderr);
     } catch (error) {
       if (error !== late || process === undefined) throw error;
-      await process.kill();
+      await process.kill({ signal });
       const killed = process;
       const gone = new TimeoutError("the command did not end after it was killed", afterKillMs);
       const exit = await within(afterKillMs, () => gone, signal, (limited) => collect(killed, limited));
@@ -196,9 +201,10 @@ export class Workspace implements AsyncDisposable {
     return this.run(["sh", "-c", script], options);
   }
 
-  /** Returns the clean absolute form of a path, which may be relative to the working directory. */
-  async at(path: string): Promise<string> {
-    return resolve((await this.open()).cwd, path);
+  /** Returns the files, as far as the sandbox allows, and the clean absolute form of a path, which may be relative to the working directory. */
+  async place(path: string, signal?: AbortSignal): Promise<{ files: Files; at: string }> {
+    const { files, cwd } = await this.open(signal);
+    return { files, at: resolve(cwd, path) };
   }
 
   /** Makes a change that does no harm twice, and makes it again if the connection is lost before its answer. */
@@ -214,20 +220,37 @@ export class Workspace implements AsyncDisposable {
 
   /** Writes a whole file, with the directories of its path. Only what has more than 32 MiB can be left half written. */
   async write(path: string, content: string | Uint8Array | ReadableStream<Uint8Array>, options: CallOptions = {}): Promise<void> {
-    const { files, cwd } = await this.open();
-    const at = resolve(cwd, path);
-    const all = typeof content === "string" ? toBytes(content) : content instanceof Uint8Array ? content : await begin(content);
-    if (all instanceof Uint8Array && all.length <= wholeMost) return this.again(() => files.write(at, all, { ...options, parents: true }));
+    if (typeof content === "string" || content instanceof Uint8Array) return this.#writeAll(path, toBytes(content), options);
+    const reader = content.getReader();
+    try {
+      const { bytes, done } = await begin(reader, options.signal);
+      if (done) return await this.#writeAll(path, bytes, options);
+      const { files, at } = await this.place(path, options.signal);
+      await this.parents(at, options);
+      await files.write(at, behind(bytes, reader), options);
+    } catch (error) {
+      background(reader.cancel(error));
+      throw error;
+    }
+  }
+
+  async #writeAll(path: string, content: Uint8Array, options: CallOptions): Promise<void> {
+    const { files, at } = await this.place(path, options.signal);
+    const parents = content.length <= wholeMost;
+    if (!parents) await this.parents(at, options);
+    await this.again(() => files.write(at, content, { ...options, parents }));
+  }
+
+  /** Makes the directories of an absolute path. */
+  async parents(at: string, options: CallOptions = {}): Promise<void> {
+    const { files } = await this.open(options.signal);
     const parent = at.slice(0, at.lastIndexOf("/"));
     if (parent !== "") await this.again(() => files.mkdir(parent, options));
-    if (all instanceof Uint8Array) return this.again(() => files.write(at, all, options));
-    await files.write(at, all, options);
   }
 
   /** Removes a file, a link, or with `recursive` a tree. It reports whether it was there. */
   async remove(path: string, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<boolean> {
-    const { files, cwd } = await this.open();
-    const at = resolve(cwd, path);
+    const { files, at } = await this.place(path, options.signal);
     return this.again(async (repeated) => {
       try {
         await files.remove(at, options);
@@ -285,38 +308,37 @@ export interface Opened {
   readonly files: Files;
 }
 
-/** The largest content that can be written with the directories of its path. */
-const wholeMost = 32 << 20;
-
-/** Reads a stream to its end. One that has too much for one request is returned as it was. */
-async function begin(stream: ReadableStream<Uint8Array>): Promise<Uint8Array | ReadableStream<Uint8Array>> {
-  const reader = stream.getReader();
-  const pieces: Uint8Array[] = [];
-  for (let length = 0; length <= wholeMost; ) {
-    const { done, value } = await reader.read();
-    if (done) return concat(pieces);
+/** Reads a stream to its end, or as soon as it has too much for one request. */
+async function begin(reader: ReadableStreamDefaultReader<Uint8Array>, signal: AbortSignal | undefined): Promise<{ bytes: Uint8Array; done: boolean }> {
+  const pieces = new Pieces();
+  while (pieces.size <= wholeMost) {
+    const { done, value } = await until(reader.read(), signal);
+    if (done) return { bytes: concat(pieces.list), done };
     pieces.push(value);
-    length += value.length;
   }
-  return new ReadableStream<Uint8Array>(
-    {
-      async pull(controller) {
-        const piece = pieces.shift() ?? (await reader.read()).value;
-        if (piece === undefined) controller.close();
-        else controller.enqueue(piece);
-      },
-      cancel: (reason) => reader.cancel(reason),
-    },
-    { highWaterMark: 0 },
-  );
+  return { bytes: concat(pieces.list), done: false };
 }
 
-/** Lets the patterns of a policy start at one directory, because a command may start in another one. */
+/** Returns a stream of some bytes, and of what is still to be read. */
+function behind(bytes: Uint8Array, reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream<Uint8Array> {
+  return new ReadableStream<Uint8Array>({
+    start: (controller) => controller.enqueue(bytes),
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+  });
+}
+
+/** Lets the paths and patterns of a policy start at one directory, because a command may start in another one. */
 function absolute(policy: Policy, cwd: string): Policy {
+  const places = (["workspace", "readable"] as const).map((word): Policy => (policy[word] === undefined ? {} : { [word]: [policy[word]].flat().map((path) => resolve(cwd, path)) }));
   const deny = policy.deny === undefined ? [] : [policy.deny].flat();
-  if (deny.every((path) => path.startsWith("/"))) return policy;
-  if (/[*?[{\\]/.test(cwd)) throw new UsageError(`${printable(cwd, 256)} has characters of patterns: give absolute patterns in deny`);
-  return { ...policy, deny: deny.map((path) => (path.startsWith("/") ? path : `${cwd === "/" ? "" : cwd}/${path}`)) };
+  if (/[*?[{\\]/.test(cwd) && !deny.every((path) => path.startsWith("/"))) {
+    throw new UsageError(`${printable(cwd, 256)} has characters of patterns: give absolute patterns in deny`);
+  }
+  return Object.assign({ ...policy, deny: deny.map((path) => (path.startsWith("/") ? path : `${cwd === "/" ? "" : cwd}/${path}`)) }, ...places) as Policy;
 }
 
 /** Returns the clean absolute form of a path that begins at a directory, unless it is absolute. */
@@ -335,17 +357,44 @@ function present(env: Readonly<Record<string, string | undefined>> = {}): Record
   return Object.fromEntries(Object.entries(env).filter((pair): pair is [string, string] => pair[1] !== undefined));
 }
 
+/** Makes a call, or returns the one for the same thing that is under way. */
+export function joined<K, T>(underWay: Map<K, Promise<T>>, thing: K, call: () => Promise<T>): Promise<T> {
+  let made = underWay.get(thing);
+  if (made === undefined) {
+    made = call().finally(() => underWay.delete(thing));
+    underWay.set(thing, made);
+  }
+  return made;
+}
+
 async function fed(process: Process, input: Uint8Array): Promise<void> {
   await process.write(input);
   await process.closeStdin();
 }
 
 /** Gives up a process that has exited, and kills one that has not. */
-function leave(process: Process): void {
+export function leave(process: Process): void {
   const { handle } = process;
   handle.discard();
   if (handle.exit !== undefined || handle.settled) handle.close();
   else void handle.terminate().then(() => handle.close()); // it does not reject
+}
+
+/**
+ * Lists a directory, sorted by name. A link has the kind and the size of what it leads to, and its own type. One that leads to
+ * nothing is neither a file nor a directory, and has no size.
+ */
+export async function listed(files: Files, at: string, options: CallOptions = {}): Promise<Entry[]> {
+  const found = await files.list(at, { ...options, follow: false });
+  const links = found.filter(({ type }) => type === "symlink");
+  const targets = await files.statMany(links.map(({ name }) => resolve(at, `./${name}`)), options);
+  const all = new Map(found.map((entry) => [entry.name, entry]));
+  links.forEach((link, i) => {
+    const target = targets[i] as (typeof targets)[number];
+    const { isFile, isDirectory, size } = target instanceof ServerError ? { isFile: false, isDirectory: false, size: undefined } : target;
+    all.set(link.name, { ...link, isFile, isDirectory, size });
+  });
+  return [...all.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 /** Reports whether the error says that nothing is at a path. */

@@ -50,8 +50,8 @@ const windowBytes = 4 << 20;
 
 const slash = Buffer.from("/");
 
-/** What a copy tells its caller in the end. */
-class Notes {
+/** What a copy tells its caller in the end. @internal */
+export class Notes {
   readonly lines: string[] = [];
 
   add(path: Buffer | string, error: unknown): void {
@@ -77,8 +77,8 @@ function contents(path: string): boolean {
   return path.endsWith("/.") || [".", "..", "", "/"].includes(basename(path)) || path === "/";
 }
 
-/** The tool at the agent, and what it says. */
-class Tool {
+/** The tool at the agent, and what it says. @internal */
+export class Tool {
   readonly said: string[] = [];
   readonly #listening: Promise<void>;
 
@@ -370,8 +370,8 @@ export async function download(agent: Agent, from: string, to: string, options: 
   }
 }
 
-/** The output of the tool. It tells the tool how much has come. */
-class Incoming {
+/** The output of the tool. It tells the tool how much has come. @internal */
+export class Incoming {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
   readonly #process: Process;
   readonly #signal: AbortSignal | undefined;

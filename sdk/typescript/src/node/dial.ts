@@ -28,7 +28,11 @@ export interface URLOptions extends ConnectOptions {
 export function urlDial(url: string, options: URLOptions, exposed = false): Dial {
   return async (events, signal) => {
     const headers = await headersOf(options);
-    return openURL(checkURL(url, !exposed && Object.keys(headers).length > 0), headers, options, events, signal);
+    const given = Object.keys(headers).length > 0;
+    return openURL(checkURL(url, !exposed && given), headers, options, events, signal).catch((error: unknown) => {
+      if (given || !(error instanceof ConnectError) || error.status !== 401) throw error;
+      throw new ConnectError(`${error.message} (give a token, or set AGENT_TOKEN_FILE with AGENT_URL)`, true, error, 401);
+    });
   };
 }
 
