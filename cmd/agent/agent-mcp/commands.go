@@ -68,15 +68,14 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	yield := c.within("yield_ms", args.Yield, 10_000, 0, callLimit.Milliseconds())
-	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
+	yield, most := c.wait("yield_ms", args.Yield, 10_000), c.most(args.Max)
 	// The command of a call that is repeated has started already.
 	if id, from, again := c.repeated(); again {
 		p, err := c.find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return c.report(ctx, p, p.after(from), yield, int(most), false)
+		return c.report(ctx, p, p.after(from), yield, most, false)
 	}
 	switch {
 	case (args.Command == nil) == (len(args.Argv) == 0):
@@ -125,7 +124,7 @@ func runCommand(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if args.Stdin != nil {
 		c.executor.run(c.agent, func() { p.feed(*args.Stdin) })
 	}
-	return c.report(ctx, p, place{}, yield, int(most), false)
+	return c.report(ctx, p, place{}, yield, most, false)
 }
 
 // notStarted says why a command was not started.
@@ -177,8 +176,7 @@ func readOutput(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if args.After != nil {
 		from = p.after(*args.After)
 	}
-	wait := c.within("wait_ms", args.Wait, 10_000, 0, callLimit.Milliseconds())
-	return c.report(ctx, p, from, wait, int(c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)), args.Tail)
+	return c.report(ctx, p, from, c.wait("wait_ms", args.Wait, 10_000), c.most(args.Max), args.Tail)
 }
 
 // writeStdin is the tool write_stdin.
@@ -193,26 +191,15 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	p, err := c.find(ctx, args.ID)
-	if err != nil {
-		return nil, err
-	}
-	wait := c.within("wait_ms", args.Wait, 1000, 0, callLimit.Milliseconds())
-	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
-	id, from, again := c.repeated()
-	if again && id != p.id {
-		return nil, errOtherState
-	}
-	if !again {
-		now := p.state()
-		from = now.seq
+	return c.act(ctx, args.ID, args.Wait, 1000, args.Max, func(p *process, now state) error {
 		switch {
 		case now.ended():
-			return nil, fmt.Errorf("%s has ended: read_output returns its output", p.id)
+			return fmt.Errorf("%s has ended: read_output returns its output", p.id)
 		case !p.writable:
-			return nil, fmt.Errorf("%s takes no input: start such a command with tty or keep_stdin", p.id)
+			return fmt.Errorf("%s takes no input: start such a command with tty or keep_stdin", p.id)
 		}
 		c.acted = true
+		var err error
 		if args.Text != "" {
 			err = p.handle.Write(ctx, []byte(args.Text))
 		}
@@ -220,13 +207,10 @@ func writeStdin(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 			err = p.handle.CloseStdin(ctx)
 		}
 		if wrong, ok := errors.AsType[*client.WriteError](err); ok {
-			return nil, fmt.Errorf("%s takes no input any more (%s): start such a command with tty or keep_stdin", p.id, wrong.Status)
+			return fmt.Errorf("%s takes no input any more (%s): start such a command with tty or keep_stdin", p.id, wrong.Status)
 		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return c.report(ctx, p, p.after(from), wait, int(most), false)
+		return err
+	})
 }
 
 // sendSignal is the tool signal.
@@ -240,34 +224,50 @@ func sendSignal(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	if err := c.arguments(&args); err != nil {
 		return nil, err
 	}
-	p, err := c.find(ctx, args.ID)
-	if err != nil {
-		return nil, err
-	}
-	wait := c.within("wait_ms", args.Wait, 2000, 0, callLimit.Milliseconds())
-	most := c.within("max_bytes", args.Max, defaultBytes, leastBytes, mostBytes)
-	id, from, again := c.repeated()
-	if again && id != p.id {
-		return nil, errOtherState
-	}
-	if !again {
-		from = p.state().seq
+	return c.act(ctx, args.ID, args.Wait, 2000, args.Max, func(p *process, _ state) error {
 		c.acted = true
 		switch args.Signal {
 		case "", "interrupt":
-			err = p.handle.Signal(ctx, protocol.SignalInterrupt)
+			return p.handle.Signal(ctx, protocol.SignalInterrupt)
 		case "terminate":
-			err = p.handle.Signal(ctx, protocol.SignalTerminate)
+			return p.handle.Signal(ctx, protocol.SignalTerminate)
 		case "kill":
-			err = p.handle.Terminate(ctx)
-		default:
-			err = fmt.Errorf("signal %.40q is not interrupt, terminate or kill", args.Signal)
+			return p.handle.Terminate(ctx)
 		}
-		if err != nil {
+		return fmt.Errorf("signal %.40q is not interrupt, terminate or kill", args.Signal)
+	})
+}
+
+// act does something to a command, and reports what the command prints then. A call that is repeated does nothing again.
+// wait and most are arguments of the call; without wait it waits for so many milliseconds as patience says.
+func (c *call) act(ctx context.Context, id string, wait *int64, patience int64, most *int64, do func(p *process, now state) error) (*mcp.CallToolResult, error) {
+	p, err := c.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	pause, size := c.wait("wait_ms", wait, patience), c.most(most)
+	of, from, again := c.repeated()
+	if again && of != p.id {
+		return nil, errOtherState
+	}
+	if !again {
+		now := p.state()
+		from = now.seq
+		if err := do(p, now); err != nil {
 			return nil, err
 		}
 	}
-	return c.report(ctx, p, p.after(from), wait, int(most), false)
+	return c.report(ctx, p, p.after(from), pause, size, false)
+}
+
+// wait returns for how many milliseconds a call waits for a command.
+func (c *call) wait(name string, n *int64, otherwise int64) int64 {
+	return c.within(name, n, otherwise, 0, callLimit.Milliseconds())
+}
+
+// most returns how many bytes of output an answer has.
+func (c *call) most(n *int64) int {
+	return int(c.within("max_bytes", n, defaultBytes, leastBytes, mostBytes))
 }
 
 // repeated reports whether a client was asked something by an answer, and calls again with the same arguments and the
