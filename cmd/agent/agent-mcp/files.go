@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/execagent/execagent/client"
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/applypatch"
 	"github.com/execagent/execagent/protocol"
 )
@@ -129,7 +130,7 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		return nil, err
 	}
 	if page.cut {
-		page.text = wholeRunes(page.text)
+		page.text = program.Whole(page.text)
 	}
 	if !utf8.Valid(page.text) {
 		c.note("the file is not UTF-8: U+FFFD stands for bytes that are not, and edit cannot find them; write_file would lose them")
@@ -155,19 +156,6 @@ func readFile(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	}
 	addNotes(&words, c.notes)
 	return answer(words.String(), data), nil
-}
-
-// wholeRunes returns text without the beginning of a character at its end.
-func wholeRunes(text []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
-		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return text[:len(text)-i]
-			}
-			break
-		}
-	}
-	return text
 }
 
 // page is a part of a text file.

@@ -24,15 +24,7 @@ type harmless struct {
 
 func (h *harmless) Write(p []byte) (int, error) {
 	text := append(h.part, p...)
-	end := len(text)
-	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
-		if at := len(text) - back; utf8.RuneStart(text[at]) {
-			if !utf8.FullRune(text[at:]) {
-				end = at
-			}
-			break
-		}
-	}
+	end := len(Whole(text))
 	h.part = append([]byte(nil), text[end:]...)
 	shown := make([]byte, 0, end)
 	for _, r := range string(text[:end]) {
@@ -45,4 +37,17 @@ func (h *harmless) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// Whole returns text without the beginning of a UTF-8 character at its end.
+func Whole[T string | []byte](text T) T {
+	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
+		if at := len(text) - back; utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(string(text[at:])) {
+				return text[:at]
+			}
+			break
+		}
+	}
+	return text
 }

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/execagent/execagent/cmd/internal/program"
 	"github.com/execagent/execagent/internal/execpolicy/rule"
 	"github.com/execagent/execagent/protocol"
 )
@@ -156,11 +157,8 @@ func quote(most int, argv ...string) string {
 	if len(text) <= most {
 		return text
 	}
-	end := most
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s… and %d bytes more", text[:end], len(text)-end)
+	shown := program.Whole(text[:most])
+	return fmt.Sprintf("%s… and %d bytes more", shown, len(text)-len(shown))
 }
 
 func visible(word string) bool {
