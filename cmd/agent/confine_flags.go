@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -128,15 +127,9 @@ func (e *execution) confine(ctx context.Context, p *protocol.StartParams) error 
 		return err
 	}
 	tellHidden(e.sys, plan, hidden)
-	for _, dir := range plan.Make {
-		if err := policy.FilesOf(e.client, e.info).Mkdir(ctx, dir, true); err != nil {
-			return fmt.Errorf("making a folder of a profile: %w", err)
-		}
-	}
-	if err := plan.Known(e.info.Capabilities); err != nil {
+	if p.Sandbox, err = plan.At(ctx, e.client, e.info); err != nil {
 		return err
 	}
-	p.Sandbox = plan.Wire()
 	if f.network.Managed {
 		p.EnforceManagedNetwork = true
 		p.NetworkProxy = f.network.Proxy(e.console.CanAsk() && !e.flags.Detach)

@@ -210,16 +210,8 @@ func (e *executor) confine(ctx context.Context, a *agent, environ []string) erro
 	if e.config.NetworkOn {
 		plan.Profile.Network = sandbox.NetworkEnabled
 	}
-	for _, dir := range plan.Make {
-		if err := policy.FilesOf(a.client, a.info).Mkdir(ctx, dir, true); err != nil {
-			return fmt.Errorf("making a folder of a profile: %w", err)
-		}
-	}
-	if err := plan.Known(a.info.Capabilities); err != nil {
-		return err
-	}
-	a.sandbox = plan.Wire()
-	return nil
+	a.sandbox, err = plan.At(ctx, a.client, a.info)
+	return err
 }
 
 // numbered is the id of a process that an MCP server has started.

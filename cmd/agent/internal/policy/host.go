@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 
@@ -55,8 +56,22 @@ func FilesOf(c *client.Client, info *protocol.EnvironmentInfo) *client.FS {
 	}}))
 }
 
-// Known returns an error if an agent does not know what the plan names.
-func (p *Plan) Known(c protocol.Capabilities) error {
+// At makes the folders of profiles at an agent, and returns the sandbox of requests. If the agent does not know what the
+// plan names, that is an error.
+func (p *Plan) At(ctx context.Context, c *client.Client, info *protocol.EnvironmentInfo) (*protocol.Sandbox, error) {
+	for _, dir := range p.Make {
+		if err := FilesOf(c, info).Mkdir(ctx, dir, true); err != nil {
+			return nil, fmt.Errorf("making a folder of a profile: %w", err)
+		}
+	}
+	if err := p.known(info.Capabilities); err != nil {
+		return nil, err
+	}
+	return p.Wire(), nil
+}
+
+// known returns an error if an agent does not know what the plan names.
+func (p *Plan) known(c protocol.Capabilities) error {
 	if len(p.Profile.Sockets) > 0 && !c.SandboxUnixSockets {
 		return errors.New("this agent does not know policies with UNIX sockets: leave out --socket, or use a newer agent")
 	}
