@@ -72,12 +72,7 @@ func (f *FS) details(ctx context.Context, op, path, details string) (*protocol.F
 	if err := f.requireMetadata(ctx); err != nil {
 		return nil, pathError(op, path, err)
 	}
-	r := new(protocol.FileMetadata)
-	params := &protocol.GetMetadataParams{Path: protocol.NewPathURI(path), Details: details, Sandbox: f.sandbox}
-	if err := f.ask(ctx, op, path, protocol.MethodFSGetMetadata, params, r); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return f.metadata(ctx, op, path, &protocol.GetMetadataParams{Path: protocol.NewPathURI(path), Details: details, Sandbox: f.sandbox})
 }
 
 // Described is one of the files of [FS.StatMany]: Metadata, or the error of its path.

@@ -87,22 +87,23 @@ func (f *FS) WriteFile(ctx context.Context, path string, data []byte) error {
 
 // Stat describes a file; for a link, its target.
 func (f *FS) Stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
-	r := new(protocol.FileMetadata)
-	if err := f.ask(ctx, "stat", path, protocol.MethodFSGetMetadata, f.path(path), r); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return f.metadata(ctx, "stat", path, f.path(path))
 }
 
 // StatWithoutLinks describes a file. A link in the path is an error, also one that leads nowhere.
 func (f *FS) StatWithoutLinks(ctx context.Context, path string) (*protocol.FileMetadata, error) {
 	params := f.path(path)
 	params.FollowSymlinks = new(false)
-	var m protocol.FileMetadata
-	if err := f.ask(ctx, "stat", path, protocol.MethodFSGetMetadata, params, &m); err != nil {
+	return f.metadata(ctx, "stat", path, params)
+}
+
+// metadata asks for the description of a file. op is the word of its error.
+func (f *FS) metadata(ctx context.Context, op, path string, params any) (*protocol.FileMetadata, error) {
+	r := new(protocol.FileMetadata)
+	if err := f.ask(ctx, op, path, protocol.MethodFSGetMetadata, params, r); err != nil {
 		return nil, err
 	}
-	return &m, nil
+	return r, nil
 }
 
 // Canonicalize resolves all links of a path that exists.
