@@ -111,7 +111,7 @@ type Console struct {
 
 	command Command       // set before joined is closed; then only follow changes it: Waits
 	lost    atomic.Bool   // the user was told that the connection is lost or silent, and it is not back
-	heard   atomic.Int64  // counts what has come from the command
+	heard   chan struct{} // has one element if something has come from the command, see tellSilence
 	keyed   chan struct{} // has one element if the user has typed, see tellSilence
 	exited  atomic.Bool   // the command has ended; others may still print
 	reads   chan struct{} // closed when the console may read the user's terminal
@@ -146,7 +146,7 @@ func Open(sys program.System) *Console { return OpenAt(sys, sys.Stdin) }
 func OpenAt(sys program.System, tty *os.File, more ...os.Signal) *Console {
 	c := &Console{
 		sys: sys, signals: make(chan os.Signal, 8), stdin: program.NewTerminal(sys.Stdin), tty: sys.Stdin, joined: make(chan struct{}),
-		reads: make(chan struct{}), keyed: make(chan struct{}, 1), ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
+		reads: make(chan struct{}), keyed: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(chan struct{}), pause: questionPause, screen: newLock(), typing: newLock(),
 	}
 	if c.at = c.stdin; c.at == nil {
 		c.at, c.tty = program.NewTerminal(tty), tty

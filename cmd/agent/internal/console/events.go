@@ -61,7 +61,10 @@ func (c *Console) copyOutput(ctx context.Context) (code int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		c.heard.Add(1)
+		select {
+		case c.heard <- struct{}{}:
+		default:
+		}
 		switch event.Kind {
 		case client.Output:
 			if silence != nil {
@@ -243,13 +246,18 @@ func (c *Console) tellSilence(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		heard := c.heard.Load()
 		select {
+		case <-c.heard: // it came before the key
+		default:
+		}
+		select {
+		case <-c.heard:
+			continue
 		case <-time.After(silencePatience):
 		case <-ctx.Done():
 			return
 		}
-		if c.heard.Load() != heard || c.lost.Load() {
+		if c.lost.Load() {
 			continue
 		}
 		answered := make(chan struct{})
@@ -265,13 +273,18 @@ func (c *Console) tellSilence(ctx context.Context) {
 		select {
 		case <-answered:
 			continue
+		case <-c.heard:
+			continue
 		case <-time.After(silencePatience):
 		case <-ctx.Done():
 			return
 		}
 		c.lost.Store(true)
 		c.Say(silentText)
-		<-answered
+		select { // the next silence is told, too, even if the answer to this question never comes
+		case <-answered:
+		case <-c.heard:
+		}
 		c.lost.Store(false)
 	}
 }
