@@ -363,3 +363,10 @@ func testMayMap(t *testing.T, pid int, path string, isProgram bool) {
 	decided, w.want.loader = nil, path
 	rig.Is(t, w.mayMap(pid, argv) && decided == nil, true, "%q as the loader: decided about %+v", path, decided)
 }
+
+// TestReadUpTo: a file that cannot be read, such as that of a process that has just ended, is an error. It was a panic.
+func TestReadUpTo(t *testing.T) {
+	t.Parallel()
+	_, err := readUpTo(-1, 8)
+	rig.Is(t, err, error(unix.EBADF), "the error")
+}

@@ -321,12 +321,21 @@ func readCmdline(pid, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	return readUpTo(fd, limit)
+}
+
+// readUpTo reads a file to its end, but no more than limit bytes. The file of a process that has just ended cannot be read.
+func readUpTo(fd, limit int) ([]byte, error) {
 	b, n := make([]byte, limit), 0
 	for n < limit {
 		m, err := unix.Read(fd, b[n:])
-		if n += m; err != nil || m == 0 {
+		if err != nil {
+			return nil, err
+		}
+		if m == 0 {
 			break
 		}
+		n += m
 	}
 	return b[:n], nil
 }
