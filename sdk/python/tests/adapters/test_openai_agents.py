@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -181,7 +182,7 @@ async def test_output_without_end_is_an_error(session: SandboxSession, monkeypat
 async def test_a_user_owns_what_its_commands_and_its_files_are(session: SandboxSession, folder: str) -> None:
     os.chmod(folder, 0o777)
     for each in Path(folder).parents:
-        if str(each).startswith("/tmp/"):
+        if Path(tempfile.gettempdir()) in each.parents:
             os.chmod(each, 0o755)
     assert (await session.exec("id -un", user="nobody")).stdout == b"nobody\n"
     update = await session.pty_exec_start("id -un", user="nobody")
