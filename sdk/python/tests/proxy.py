@@ -121,7 +121,9 @@ class Proxy:
                 data = await _frame(reader)
             if not data:
                 break
-            if self.at in cut_at:
+            if self.at in cut_at and (begin := _control(data)) < len(data):
+                writer.write(data[:begin])
+                data = data[begin:]
                 half, self.at = self.at == "half", None
                 self.cuts += 1
                 writer.write(data[: len(data) // 2] if half else b"")
@@ -138,6 +140,14 @@ class Proxy:
                 break
         for end in ends:
             end.transport.abort()
+
+
+def _control(data: bytes) -> int:
+    """Return how many bytes the control frames have with which data begins: a ping or a pong is no message."""
+    at = 0
+    while at + 2 <= len(data) and data[at] & 0xF8 == 0x88:
+        at += 2 + (data[at + 1] & 0x7F) + (4 if data[at + 1] & 0x80 else 0)
+    return min(at, len(data))
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:

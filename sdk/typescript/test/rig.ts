@@ -166,6 +166,7 @@ export class Proxy {
   cutAt(at: "request" | "answer" | "half", until: string | undefined): void {
     this.passes = (from, bytes) => {
       if (from !== (at === "request" ? "client" : "server")) return undefined;
+      if (((bytes[0] ?? 0) & 0xf8) === 0x88) return undefined; // a ping or a pong is no message
       this.passes = () => undefined;
       this.#until = until;
       this.waits = false;
