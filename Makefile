@@ -173,6 +173,12 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
 
+.PHONY: forge-check
+forge-check: ## lint the workflows of the forge (actionlint), and look up the make targets that they name
+	$(TOOL) actionlint
+	@for target in $$(sed -n 's/^ *\(- run: \|run: \)\{0,1\}make \([a-z][a-z-]*\).*/\2/p; s/^ *part: \[\(.*\)\]/\1/p' .github/workflows/*.yml | tr -d ,); do \
+		grep -q "^$$target:" Makefile || { echo "a workflow names make $$target, which does not exist" >&2; exit 1; }; done
+
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
 	$(GO) generate ./...
@@ -334,7 +340,7 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 
 .PHONY: check
 check: TESTS = merge
-check: lint build typecheck test test-tools deploy-check ## what .ci/run runs, besides the network-dependent steps
+check: lint build typecheck test test-tools forge-check deploy-check ## what .ci/run runs, besides the network-dependent steps
 
 .PHONY: nightly
 nightly: TESTS = nightly
