@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A step makes one kind of artefact.
+type step struct {
+	name string
+	what string
+	run  func(context.Context, *release) error
+}
+
+// steps are in the order in which they run. A step may read what the steps above it have made.
+var steps = []step{
+	{"source", "clones the commit, and tags the clone", cloneSource},
+	{"programs", "builds the programs, and stages them with man pages, completions and units", buildPrograms},
+	{"archives", "packs the staged folders", packArchives},
+	{"sums", "writes SHA256SUMS", writeSums},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// run makes what the command line asks for.
+func run(ctx context.Context, args []string) (err error) {
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	repository := flags.String("repository", ".", "the `folder` of the repository whose commit is released")
+	version := flags.String("version", "", "the `version` that is released, such as v0.1.0")
+	dist := flags.String("dist", "dist", "the `folder` of the artefacts; it has to be empty unless -steps is given")
+	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
+	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
+	list := flags.Bool("list", false, "print the steps, and make nothing")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is not an option", flags.Arg(0))
+	}
+	if *list {
+		for _, s := range steps {
+			fmt.Printf("%-10s %s\n", s.name, s.what)
+		}
+		return nil
+	}
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	if *only != "" && *work == "" {
+		return errors.New("-steps needs -work, the folder in which earlier steps left their files")
+	}
+	if *only == "" {
+		if err := empty(*dist); err != nil {
+			return err
+		}
+	}
+	if *work == "" {
+		if *work, err = os.MkdirTemp("", "execagent-release-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(*work)) }()
+	}
+	r, err := newRelease(ctx, *repository, *version, *work, *dist)
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		start := time.Now()
+		if err := s.run(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Fprintf(os.Stderr, "release: %-10s %6.1f s\n", s.name, time.Since(start).Seconds())
+	}
+	return nil
+}
+
+// choose returns the steps of a list of names, in the order in which they run.
+func choose(names string) ([]step, error) {
+	if names == "" {
+		return steps, nil
+	}
+	wanted := strings.Split(names, ",")
+	for _, name := range wanted {
+		if !slices.ContainsFunc(steps, func(s step) bool { return s.name == name }) {
+			return nil, fmt.Errorf("-steps: there is no step %q; -list prints the steps", name)
+		}
+	}
+	var chosen []step
+	for _, s := range steps {
+		if slices.Contains(wanted, s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, nil
+}
+
+// empty reports a folder that holds files, because files of another release would be signed with this one.
+func empty(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty: it holds %s; remove the folder, or name another one with -dist", folder, filepath.Base(entries[0].Name()))
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import "slices"
+
+// A target is a system and an architecture that programs are built for, as Go names them.
+type target struct {
+	System       string
+	Architecture string
+}
+
+// String is the part of a file's name that names the target.
+func (t target) String() string { return t.System + "_" + t.Architecture }
+
+// Executable is the name of the file of a program.
+func (t target) Executable(program string) string {
+	if t.System == "windows" {
+		return program + ".exe"
+	}
+	return program
+}
+
+var targets = []target{
+	{"linux", "amd64"},
+	{"linux", "arm64"},
+}
+
+// A program is one command of the product. Each has archives of its own: an archive of all three would be
+// 20 MB, and most users need the agent alone.
+type program struct {
+	Name    string
+	Package string // of Go
+	Product string // the first part of the names of its artefacts, and its folder in share/doc
+	Shells  bool   // it prints its completion scripts, and has man pages
+	Systems []string
+	Units   []string // files of deploy/systemd
+	Extra   []string // other files of the repository, for share/doc
+}
+
+var programs = []program{
+	{
+		Name: "agent", Package: "./cmd/agent", Product: "execagent", Shells: true, Systems: []string{"linux"},
+		Units: []string{"agent.service", "agent-remote.service"}, Extra: []string{"deploy/seccomp-agent.json"},
+	},
+	{Name: "agent-mcp", Package: "./cmd/agent/agent-mcp", Product: "execagent-mcp", Systems: []string{"linux"}},
+	{
+		Name: "registry", Package: "./cmd/registry", Product: "execagent-registry", Shells: true, Systems: []string{"linux"},
+		Units: []string{"registry.service"},
+	},
+}
+
+// For reports whether the program is built for a target.
+func (p program) For(t target) bool { return slices.Contains(p.Systems, t.System) }
