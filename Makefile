@@ -70,6 +70,16 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
+# The folder of the artefacts of a release, and the key that signs them: cosign's, or none.
+DIST ?= dist
+KEY  ?=
+
+.PHONY: release
+release: ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
+	$(GO) build -C tools/release -o $(abspath $(BIN))/release .
+	rm -rf $(DIST)
+	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY))
+
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
 	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry

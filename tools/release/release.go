@@ -77,7 +77,7 @@ func newRelease(ctx context.Context, repository, tag, work, dist string) (*relea
 	// What is set here decides the bytes of what commands write, so nothing of the caller's replaces it. A
 	// variable that is empty would leave the word to go env -w, so defaults are written out.
 	r.environ = append(r.environ,
-		"SOURCE_DATE_EPOCH="+seconds, "TZ=UTC", "LC_ALL=C.UTF-8",
+		"SOURCE_DATE_EPOCH="+seconds, "TZ=UTC", "LC_ALL=C.UTF-8", "XZ_OPT=", "XZ_DEFAULTS=",
 		"GOTOOLCHAIN=go"+goVersion, "GOFLAGS=-trimpath -buildvcs=true -mod=readonly", "GOWORK=off", "CGO_ENABLED=0",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=none", "GOFIPS140=off")
 	return r, nil
@@ -118,23 +118,33 @@ func (r *release) Artefact(name string) string { return filepath.Join(r.Dist, na
 
 // run runs a command in a folder. environ is added to the environment of the release.
 func (r *release) run(ctx context.Context, folder string, environ []string, argv ...string) error {
-	_, err := r.command(ctx, folder, environ, argv)
+	_, err := r.command(ctx, folder, environ, nil, argv)
 	return err
 }
 
 // output runs a command in a folder, and returns what it has printed, without the last newlines.
 func (r *release) output(ctx context.Context, folder string, argv ...string) (string, error) {
-	out, err := r.command(ctx, folder, nil, argv)
+	out, err := r.command(ctx, folder, nil, nil, argv)
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-func (r *release) command(ctx context.Context, folder string, environ, argv []string) ([]byte, error) {
+// filter runs a command that reads data, and returns what it has written.
+func (r *release) filter(ctx context.Context, data []byte, argv ...string) ([]byte, error) {
+	return r.command(ctx, r.Work, nil, data, argv)
+}
+
+func (r *release) command(ctx context.Context, folder string, environ []string, input []byte, argv []string) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.Dir = folder
 	c.Env = append(append([]string{}, r.environ...), environ...)
+	c.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
-	if err := c.Run(); err != nil {
+	err := c.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("%w: install its package; docs/dev/release.md lists what a release needs", err)
+	}
+	if err != nil {
 		said := strings.TrimSpace(cmp.Or(stderr.String(), stdout.String()))
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, said)
 	}

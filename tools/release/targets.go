@@ -34,6 +34,7 @@ type program struct {
 	Systems []string
 	Units   []string // files of deploy/systemd
 	Extra   []string // other files of the repository, for share/doc
+	XZ      bool     // its archive is compressed by xz, because it would be too large otherwise
 }
 
 var programs = []program{
@@ -44,9 +45,20 @@ var programs = []program{
 	{Name: "agent-mcp", Package: "./cmd/agent/agent-mcp", Product: "execagent-mcp", Systems: []string{"linux"}},
 	{
 		Name: "registry", Package: "./cmd/registry", Product: "execagent-registry", Shells: true, Systems: []string{"linux"},
-		Units: []string{"registry.service"},
+		Units: []string{"registry.service"}, XZ: true,
 	},
 }
 
 // For reports whether the program is built for a target.
 func (p program) For(t target) bool { return slices.Contains(p.Systems, t.System) }
+
+// Ending is the ending of the program's archive for a target.
+func (p program) Ending(t target) string {
+	switch {
+	case t.System == "windows":
+		return "zip"
+	case p.XZ:
+		return "tar.xz"
+	}
+	return "tar.gz"
+}
