@@ -25,6 +25,7 @@ type step struct {
 var steps = []step{
 	{"source", "clones the commit, and tags the clone", cloneSource},
 	{"programs", "builds the programs, and stages them with man pages, completions and units", buildPrograms},
+	{"licenses", "writes the licence texts of what is linked into each program", stageLicenses},
 	{"archives", "packs the staged folders", packArchives},
 	{"sums", "writes SHA256SUMS", writeSums},
 }
@@ -46,6 +47,7 @@ func run(ctx context.Context, args []string) (err error) {
 	dist := flags.String("dist", "dist", "the `folder` of the artefacts; it has to be empty unless -steps is given")
 	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
 	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
+	licenses := flags.Bool("check-licenses", false, "compare licenses.txt with what the programs link, and make nothing")
 	list := flags.Bool("list", false, "print the steps, and make nothing")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -61,6 +63,13 @@ func run(ctx context.Context, args []string) (err error) {
 			fmt.Printf("%-10s %s\n", s.name, s.what)
 		}
 		return nil
+	}
+	if *licenses {
+		root, err := filepath.Abs(*repository)
+		if err != nil {
+			return err
+		}
+		return checkLicenses(ctx, &release{environ: append(os.Environ(), "CGO_ENABLED=0")}, root)
 	}
 	chosen, err := choose(*only)
 	if err != nil {
