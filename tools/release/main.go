@@ -29,6 +29,8 @@ var steps = []step{
 	{"archives", "packs the staged folders", packArchives},
 	{"sboms", "writes what each program is made of, as SPDX and as CycloneDX", writeSBOMs},
 	{"sums", "writes SHA256SUMS", writeSums},
+	{"sign", "signs the sums, if there is a key", signSums},
+	{"attest", "writes and signs the provenance, if there is a key", attest},
 }
 
 func main() {
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string) (err error) {
 	version := flags.String("version", "", "the `version` that is released, such as v0.1.0")
 	dist := flags.String("dist", "dist", "the `folder` of the artefacts; it has to be empty unless -steps is given")
 	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
+	key := flags.String("key", "", "the `file` of cosign's private key; its password is in "+passwordVariable+". Nothing is signed without a key")
+	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md#by-hand", "the `URI` of who makes the release, for its provenance")
 	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
 	licenses := flags.Bool("check-licenses", false, "compare licenses.txt with what the programs link, and make nothing")
 	list := flags.Bool("list", false, "print the steps, and make nothing")
@@ -65,12 +69,12 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		return nil
 	}
+	r := &release{Tag: *version, Builder: *builder, Started: time.Now(), environ: os.Environ()}
+	if r.Repository, err = filepath.Abs(*repository); err != nil {
+		return err
+	}
 	if *licenses {
-		root, err := filepath.Abs(*repository)
-		if err != nil {
-			return err
-		}
-		return checkLicenses(ctx, &release{environ: append(os.Environ(), "CGO_ENABLED=0")}, root)
+		return checkLicenses(ctx, r, r.Repository)
 	}
 	chosen, err := choose(*only)
 	if err != nil {
@@ -79,8 +83,19 @@ func run(ctx context.Context, args []string) (err error) {
 	if *only != "" && *work == "" {
 		return errors.New("-steps needs -work, the folder in which earlier steps left their files")
 	}
+	if err := r.check(ctx); err != nil {
+		return err
+	}
+	if *key != "" {
+		if r.Signer, err = readSigner(*key); err != nil {
+			return fmt.Errorf("-key: %w", err)
+		}
+	}
+	if r.Dist, err = filepath.Abs(*dist); err != nil {
+		return err
+	}
 	if *only == "" {
-		if err := empty(*dist); err != nil {
+		if err := empty(r.Dist); err != nil {
 			return err
 		}
 	}
@@ -90,8 +105,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(*work)) }()
 	}
-	r, err := newRelease(ctx, *repository, *version, *work, *dist)
-	if err != nil {
+	if r.Work, err = filepath.Abs(*work); err != nil {
 		return err
 	}
 	for _, s := range chosen {

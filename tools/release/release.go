@@ -22,65 +22,64 @@ type release struct {
 	Tag        string // the version with its v: v0.1.0
 	Commit     string
 	Time       time.Time // of the commit; every file of the release has it
-	Repository string
+	Repository string    // the folder of the commit
 	Work       string
 	Dist       string
+	Signer     *signer   // nil if the release is not signed
+	Builder    string    // a URI of who makes the release
+	Started    time.Time // when the making began
 
 	environ []string // of the commands that the steps run
+	fixed   []string // those variables of it that decide the bytes of the artefacts
 }
 
-// newRelease checks what is released: the version, that the tree has no changes, and that the tag, if
-// there is one, names this commit.
-func newRelease(ctx context.Context, repository, tag, work, dist string) (*release, error) {
-	if tag == "" {
-		return nil, errors.New("-version is missing: name the version, such as v0.1.0")
+// check looks at what is released: the version, that the tree has no changes, and that the tag, if there is
+// one, names this commit. It sets what follows from the commit.
+func (r *release) check(ctx context.Context) error {
+	if r.Tag == "" {
+		return errors.New("-version is missing: name the version, such as v0.1.0")
 	}
-	if semver.Canonical(tag) != tag {
-		return nil, fmt.Errorf("-version: %q is not a semantic version such as v0.1.0 or v0.1.0-rc.1", tag)
-	}
-	r := &release{Tag: tag, environ: os.Environ()}
-	for to, from := range map[*string]string{&r.Repository: repository, &r.Work: work, &r.Dist: dist} {
-		absolute, err := filepath.Abs(from)
-		if err != nil {
-			return nil, err
-		}
-		*to = absolute
+	if semver.Canonical(r.Tag) != r.Tag {
+		return fmt.Errorf("-version: %q is not a semantic version such as v0.1.0 or v0.1.0-rc.1", r.Tag)
 	}
 	changed, err := r.output(ctx, r.Repository, "git", "status", "--porcelain")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if changed != "" {
-		return nil, fmt.Errorf("the tree has changes that are in no commit; commit or remove them:\n%s", changed)
+		return fmt.Errorf("the tree has changes that are in no commit; commit or remove them:\n%s", changed)
 	}
 	head, err := r.output(ctx, r.Repository, "git", "log", "-1", "--format=%H %ct")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	commit, seconds, _ := strings.Cut(head, " ")
 	unix, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("the time of the commit: %w", err)
+		return fmt.Errorf("the time of the commit: %w", err)
 	}
 	r.Commit, r.Time = commit, time.Unix(unix, 0).UTC()
-	tagged, err := r.output(ctx, r.Repository, "git", "for-each-ref", "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)", "refs/tags/"+tag)
+	const target = "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
+	tagged, err := r.output(ctx, r.Repository, "git", "for-each-ref", target, "refs/tags/"+r.Tag)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if tagged != "" && tagged != commit {
-		return nil, fmt.Errorf("the tag %s names the commit %s, and the tree is at %s: check the tag out, or choose another version", tag, tagged, commit)
+		return fmt.Errorf("the tag %s names the commit %s, and the tree is at %s: check the tag out, or choose another version", r.Tag, tagged, commit)
 	}
 	goVersion, err := r.goVersion()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// What is set here decides the bytes of what commands write, so nothing of the caller's replaces it. A
-	// variable that is empty would leave the word to go env -w, so defaults are written out.
-	r.environ = append(r.environ,
-		"SOURCE_DATE_EPOCH="+seconds, "TZ=UTC", "LC_ALL=C.UTF-8", "XZ_OPT=", "XZ_DEFAULTS=",
-		"GOTOOLCHAIN=go"+goVersion, "GOFLAGS=-trimpath -buildvcs=true -mod=readonly", "GOWORK=off", "CGO_ENABLED=0",
-		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=none", "GOFIPS140=off")
-	return r, nil
+	// Nothing of the caller's replaces these. A variable that is empty would leave the word to go env -w, so
+	// defaults are written out.
+	r.fixed = []string{
+		"SOURCE_DATE_EPOCH=" + seconds, "TZ=UTC", "LC_ALL=C.UTF-8", "XZ_OPT=", "XZ_DEFAULTS=",
+		"GOTOOLCHAIN=go" + goVersion, "GOFLAGS=-trimpath -buildvcs=true -mod=readonly", "GOWORK=off", "CGO_ENABLED=0",
+		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=none", "GOFIPS140=off",
+	}
+	r.environ = append(r.environ, r.fixed...)
+	return nil
 }
 
 // goVersion is the version of Go that go.mod names. Another version would make other bytes.

@@ -13,8 +13,7 @@ import (
 // sumsFile has a line for every artefact, as sha256sum -c reads it.
 const sumsFile = "SHA256SUMS"
 
-// Artefacts are the paths below dist of the files that sumsFile lists, in their order. What is made out of
-// the sums is not among them.
+// Artefacts are the paths below dist of the files that sumsFile lists, in their order.
 func (r *release) Artefacts() ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(r.Dist, func(path string, d fs.DirEntry, err error) error {
@@ -25,7 +24,7 @@ func (r *release) Artefacts() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if !strings.HasPrefix(name, sumsFile) && !strings.HasPrefix(name, "provenance.") {
+		if !madeFromSums(name) {
 			names = append(names, filepath.ToSlash(name))
 		}
 		return nil
