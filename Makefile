@@ -80,6 +80,38 @@ release: ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.k
 	rm -rf $(DIST)
 	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY))
 
+.PHONY: release-check
+release-check: ## make a release twice, in two folders with empty caches, and compare; look for paths of this machine
+	sh test/release/check.sh $(VERSION)
+
+# What signs and verifies in the tests of a release, and what reads its SBOMs.
+COSIGN     = v3.1.3
+VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'
+
+$(BIN)/cosign:
+	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
+$(BIN)/venv-release/ready:
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q $(VALIDATORS)
+	touch $@
+
+# The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
+RELEASE_TESTS = verify
+
+# The artefacts that they get. They are made once, and signed with a key that is thrown away: make clean
+# removes them.
+TESTED = $(abspath $(BIN))/tested
+
+$(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
+	rm -rf $(TESTED) && mkdir -p $(TESTED)
+	cd $(TESTED) && COSIGN_PASSWORD= $(abspath $(BIN))/cosign generate-key-pair
+	COSIGN_PASSWORD= $(MAKE) release VERSION=v0.0.0-test DIST=$(TESTED)/dist KEY=$(TESTED)/cosign.key
+
+.PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
+release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(BIN)/venv-release/ready
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python sh test/release/$*.sh $(TESTED)/dist
+
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
 	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry
