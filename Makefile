@@ -70,15 +70,17 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
-# The folder of the artefacts of a release, and the key that signs them: cosign's, or none.
-DIST ?= dist
-KEY  ?=
+# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and a URI of who makes it.
+DIST    ?= dist
+KEY     ?=
+BUILDER ?=
 
-.PHONY: release
-release: ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
+.PHONY: release release-tool
+release: release-tool ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
+	$(if $(filter dist,$(DIST)),rm -rf dist)
+	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(BUILDER),-builder $(BUILDER))
+release-tool:
 	$(GO) build -C tools/release -o $(abspath $(BIN))/release .
-	rm -rf $(DIST)
-	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY))
 
 .PHONY: release-check
 release-check: ## make a release twice, in two folders with empty caches, and compare; look for paths of this machine
@@ -364,7 +366,7 @@ check: lint build cross test test-tools deploy-check ## what .ci/run runs, besid
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions
+	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
 
 .PHONY: clean
 clean: ## remove what was built
