@@ -205,9 +205,10 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
-test-tools: ## check imports, documents, citations, pictures and licences, and the programs that run the tests
+test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
-	$(GO) run -C tools/release . -repository $(CURDIR) -check-licenses
+	$(BIN)/release -check-licenses
+	sh test/release/refusals.sh $(BIN)/release
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)

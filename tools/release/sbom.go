@@ -41,7 +41,7 @@ type contents struct {
 // writeSBOMs writes two bills of materials for each program and target, because some tools read only
 // SPDX, and others only CycloneDX.
 func writeSBOMs(_ context.Context, r *release) error {
-	licenses, err := readLicenses()
+	licenses, err := readLicenses(r.Source())
 	if err != nil {
 		return err
 	}
