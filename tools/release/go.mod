@@ -2,15 +2,14 @@ module github.com/execagent/execagent/tools/release
 
 go 1.26.8
 
-require golang.org/x/mod v0.42.0 // semantic versions
-
 require (
-	github.com/CycloneDX/cyclonedx-go v0.12.0
-	github.com/in-toto/attestation v1.2.0
-	github.com/secure-systems-lab/go-securesystemslib v0.11.1
-	github.com/sigstore/protobuf-specs v0.5.2
-	github.com/spdx/tools-golang v0.5.7
-	google.golang.org/protobuf v1.36.11
+	github.com/CycloneDX/cyclonedx-go v0.12.0 // SBOMs: CycloneDX
+	github.com/in-toto/attestation v1.2.0 // provenance: statements, and the predicate of SLSA
+	github.com/secure-systems-lab/go-securesystemslib v0.11.1 // cosign's private keys, and what DSSE signs
+	github.com/sigstore/protobuf-specs v0.5.2 // the bundles that cosign verifies
+	github.com/spdx/tools-golang v0.5.7 // SBOMs: SPDX
+	golang.org/x/mod v0.42.0 // semantic versions
+	google.golang.org/protobuf v1.36.11 // the JSON of bundles and statements
 )
 
 require (
