@@ -48,22 +48,17 @@ func stageLicenses(ctx context.Context, r *release) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			modules, err := r.modules(ctx, r.Source(), t, p)
-			if err != nil {
-				return err
-			}
-			if err := sameModules(r, t, p, modules); err != nil {
-				return fmt.Errorf("%s for %s: %w", p.Name, t, err)
-			}
-			text := licenseTexts(r, p, modules, licenses)
-			if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, "THIRD-PARTY-LICENSES.txt"), text); err != nil {
-				return err
-			}
+	for t, p := range builds() {
+		modules, err := r.modules(ctx, r.Source(), t, p)
+		if err != nil {
+			return err
+		}
+		if err := sameModules(r, t, p, modules); err != nil {
+			return fmt.Errorf("%s for %s: %w", p.Name, t, err)
+		}
+		text := licenseTexts(r, p, modules, licenses)
+		if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, "THIRD-PARTY-LICENSES.txt"), text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -76,21 +71,16 @@ func checkLicenses(ctx context.Context, r *release, folder string) error {
 		return err
 	}
 	found := map[string]module{}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			modules, err := r.modules(ctx, folder, t, p)
-			if err != nil {
-				return err
-			}
-			for _, m := range modules {
-				if have, ok := found[m.Path]; ok {
-					maps.Copy(have.Texts, m.Texts)
-				} else {
-					found[m.Path] = m
-				}
+	for t, p := range builds() {
+		modules, err := r.modules(ctx, folder, t, p)
+		if err != nil {
+			return err
+		}
+		for _, m := range modules {
+			if have, ok := found[m.Path]; ok {
+				maps.Copy(have.Texts, m.Texts)
+			} else {
+				found[m.Path] = m
 			}
 		}
 	}
