@@ -100,12 +100,11 @@ $(BIN)/venv-release/ready:
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
 RELEASE_TESTS = verify
 
-# The artefacts that they get. They are made once, and signed with a key that is thrown away: make clean
-# removes them.
-TESTED = $(abspath $(BIN))/tested
+# The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
+TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
 
 $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
-	rm -rf $(TESTED) && mkdir -p $(TESTED)
+	rm -rf $(dir $(TESTED)) && mkdir -p $(TESTED)
 	cd $(TESTED) && COSIGN_PASSWORD= $(abspath $(BIN))/cosign generate-key-pair
 	COSIGN_PASSWORD= $(MAKE) release VERSION=v0.0.0-test DIST=$(TESTED)/dist KEY=$(TESTED)/cosign.key
 
