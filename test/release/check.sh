@@ -13,6 +13,7 @@ commit=$(git rev-parse HEAD)
 # Go's packages are not below this folder, and /tmp may be memory.
 work=$(mktemp -d /var/tmp/execagent-release-check.XXXXXX)
 trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 # What a caller has set for go by go env -w is in a home that the builds do not see.
 for name in GOPROXY GOSUMDB GONOSUMDB GOPRIVATE; do
