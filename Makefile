@@ -69,6 +69,49 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
+# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and a URI of who makes it.
+DIST    ?= dist
+KEY     ?=
+BUILDER ?=
+
+.PHONY: release release-tool
+release: release-tool ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
+	$(if $(filter dist,$(DIST)),rm -rf dist)
+	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(BUILDER),-builder $(BUILDER))
+release-tool:
+	$(GO) build -C tools/release -o $(abspath $(BIN))/release .
+
+.PHONY: release-check
+release-check: ## make a release twice, in two folders with empty caches, and compare; look for paths of this machine
+	sh test/release/check.sh $(VERSION)
+
+# What signs and verifies in the tests of a release, and what reads its SBOMs.
+COSIGN     = v3.1.3
+VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'
+
+$(BIN)/cosign:
+	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
+$(BIN)/venv-release/ready:
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q $(VALIDATORS)
+	touch $@
+
+# The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
+RELEASE_TESTS = verify
+
+# The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
+TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
+
+$(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
+	rm -rf $(dir $(TESTED)) && mkdir -p $(TESTED)
+	cd $(TESTED) && COSIGN_PASSWORD= $(abspath $(BIN))/cosign generate-key-pair
+	COSIGN_PASSWORD= $(MAKE) release VERSION=v0.0.0-test DIST=$(TESTED)/dist KEY=$(TESTED)/cosign.key
+
+.PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
+release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(BIN)/venv-release/ready
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python sh test/release/$*.sh $(TESTED)/dist
+
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
 	sh tools/man.sh $(BIN)/man $(BIN)/agent $(BIN)/registry
@@ -170,8 +213,10 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
-test-tools: ## check imports, documents, citations and pictures, and the programs that run the tests
+test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
+	$(BIN)/release -check-licenses
+	sh test/release/refusals.sh $(BIN)/release
 
 .PHONY: forge-check
 forge-check: ## lint the workflows of the forge (actionlint), and look up the make targets that they name
@@ -345,7 +390,7 @@ check: lint build typecheck test test-tools forge-check deploy-check ## what .ci
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions
+	$(MAKE) -k TESTS=nightly test cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
 
 .PHONY: clean
 clean: ## remove what was built
