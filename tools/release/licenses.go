@@ -16,6 +16,9 @@ import (
 	"strings"
 )
 
+// thirdPartyLicenses is the file of the licence texts in the documents of a program.
+const thirdPartyLicenses = "THIRD-PARTY-LICENSES.txt"
+
 // licenseList has a line for every module that is linked into a program: the hash of its licence texts,
 // its path, and the licence that we use it under. Somebody has read the texts of each line.
 const licenseList = "tools/release/licenses.txt"
@@ -57,7 +60,7 @@ func stageLicenses(ctx context.Context, r *release) error {
 			return fmt.Errorf("%s for %s: %w", p.Name, t, err)
 		}
 		text := licenseTexts(r, p, modules, licenses)
-		if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, "THIRD-PARTY-LICENSES.txt"), text); err != nil {
+		if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, thirdPartyLicenses), text); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,7 @@ var steps = []step{
 	{"programs", "builds the programs, and stages them with man pages, completions and units", buildPrograms},
 	{"licenses", "writes the licence texts of what is linked into each program", stageLicenses},
 	{"archives", "packs the staged folders", packArchives},
+	{"packages", "packs the staged folders for Debian, Fedora and Alpine", writePackages},
 	{"sboms", "writes what each program is made of, as SPDX and as CycloneDX", writeSBOMs},
 	{"sums", "writes SHA256SUMS", writeSums},
 	{"sign", "signs the sums, if there is a key", signSums},
