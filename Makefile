@@ -97,7 +97,7 @@ $(BIN)/venv-release/ready:
 	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify packages
+RELEASE_TESTS = verify packages images formula
 
 # The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
 TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)

@@ -43,13 +43,15 @@ var bundles = []bundle{
 	},
 }
 
-// formats are the kinds of packages, with the name of a file of each. Alpine has neither systemd nor the
-// folders of Debian's documents.
-var formats = []struct {
-	Name, File string
-	Systemd    bool
-	Zsh        string // the folder of zsh's completions
-}{
+// A format is a kind of package.
+type format struct {
+	Name    string
+	File    string // the pattern of its files' names, of the name, version and architecture of a package
+	Systemd bool   // its systems have systemd
+	Zsh     string // the folder of zsh's completions
+}
+
+var formats = []format{
 	{"deb", "%s_%s_%s.deb", true, "share/zsh/vendor-completions"},
 	{"rpm", "%s-%s-1.%s.rpm", true, "share/zsh/site-functions"},
 	{"apk", "%s_%s_%s.apk", false, "share/zsh/site-functions"},
@@ -70,12 +72,9 @@ func writePackages(_ context.Context, r *release) error {
 				if f.Name == "deb" {
 					architecture = t.Architecture
 				}
-				version := strings.Replace(r.Version(), "-", "~", 1) // a pre-release comes before its release
-				if f.Name == "apk" {
-					version = strings.Replace(r.Version(), "-", "_", 1)
-				}
-				name := fmt.Sprintf(f.File, b.Name, version, architecture)
-				data, err := packBundle(r, t, b, f.Name, f.Systemd, f.Zsh)
+				// Not with the package's own spelling of a pre-release: forges write other names in place of a ~.
+				name := fmt.Sprintf(f.File, b.Name, r.Version(), architecture)
+				data, err := packBundle(r, t, b, f)
 				if err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
@@ -88,9 +87,9 @@ func writePackages(_ context.Context, r *release) error {
 	return nil
 }
 
-func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh string) ([]byte, error) {
+func packBundle(r *release, t target, b bundle, f format) ([]byte, error) {
 	// nfpm reads files, so what differs from the stage is written to a folder of its own.
-	folder := filepath.Join(r.Work, "packages", format, t.String(), b.Name)
+	folder := filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name)
 	if err := os.RemoveAll(folder); err != nil {
 		return nil, err
 	}
@@ -104,7 +103,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			if e.Mode.IsDir() {
 				continue
 			}
-			to, data, err := place(b, name, e, systemd, zsh)
+			to, data, err := place(b, f, name, e)
 			if err != nil {
 				return nil, err
 			}
@@ -127,10 +126,17 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 		Maintainer: "The execagent maintainers <maintainers@execagent.dev>", Description: b.Summary + "\n" + b.Text,
 		Homepage: repositoryURL, License: "Apache-2.0", Vendor: "execagent", MTime: r.Time,
 	}
+	if f.Name == "apk" {
+		version, err := alpineVersion(r.Version())
+		if err != nil {
+			return nil, err
+		}
+		info.Version, info.VersionSchema = version, "none"
+	}
 	info.RPM.Summary, info.RPM.BuildHost, info.RPM.Group, info.RPM.Compression = b.Summary, "localhost", "Development/Tools", "zstd"
 	info.Deb.Compression = "gzip" // lintian does not know zstd, and xz in Go takes 20 s for each package
-	if format == "deb" {
-		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * %s/releases/tag/%s has the changes.\n\n -- %s  %s\n",
+	if f.Name == "deb" {
+		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * The changes are listed at\n    %s/releases/tag/%s\n\n -- %s  %s\n",
 			b.Name, strings.Replace(r.Version(), "-", "~", 1), repositoryURL, r.Tag, info.Maintainer, r.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 		documents := filepath.Join(folder, "usr/share/doc", b.Name)
 		if err := writeFile(filepath.Join(documents, "changelog.gz"), compressed([]byte(changes))); err != nil {
@@ -144,7 +150,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			return nil, err
 		}
 	}
-	if systemd {
+	if f.Systemd {
 		for from, to := range map[string]string{".sysusers": "usr/lib/sysusers.d", ".tmpfiles": "usr/lib/tmpfiles.d"} {
 			if err := copyFile(r.Source("deploy/packages", b.Name+from), filepath.Join(folder, to, b.Name+".conf")); err != nil {
 				return nil, err
@@ -157,7 +163,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 				return nil, err
 			}
 			text = []byte(strings.NewReplacer("@NAME@", b.Name, "@UNITS@", strings.Join(units, " ")).Replace(string(text)))
-			*script = filepath.Join(r.Work, "packages", format, t.String(), b.Name+"."+name)
+			*script = filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name+"."+name)
 			if err := writeFile(*script, text); err != nil {
 				return nil, err
 			}
@@ -180,17 +186,34 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.Time},
 		})
 	}
-	packager, err := nfpm.Get(format)
+	packager, err := nfpm.Get(f.Name)
 	if err != nil {
 		return nil, err
 	}
 	info = nfpm.WithDefaults(info)
-	if err := nfpm.PrepareForPackager(info, format); err != nil {
+	if err := nfpm.PrepareForPackager(info, f.Name); err != nil {
 		return nil, err
 	}
 	var data bytes.Buffer
 	err = packager.Package(info, &data)
 	return data.Bytes(), err
+}
+
+// alpineVersion is a semantic version as Alpine writes it: 0.1.0-rc.1 is 0.1.0_rc1. apk knows four words for
+// pre-releases, and refuses others. Its word pre stands for those.
+func alpineVersion(version string) (string, error) {
+	version, word, pre := strings.Cut(version, "-")
+	if !pre {
+		return version, nil
+	}
+	word, number, _ := strings.Cut(word, ".")
+	if !slices.Contains([]string{"alpha", "beta", "pre", "rc"}, word) {
+		word = "pre"
+	}
+	if strings.Trim(number, "0123456789") != "" {
+		return "", fmt.Errorf("%q is no number, and apk knows no other pre-releases than those such as rc.1", number)
+	}
+	return version + "_" + word + number, nil
 }
 
 // lintian are the tags that do not hold for a package of Debian's, each below its reason.
@@ -201,25 +224,24 @@ func lintian(name string) string {
 
 // place is where a file of a program's stage is installed, and with which content; "" if a package does
 // without the file.
-func place(b bundle, program string, e entry, systemd bool, zsh string) (to string, data []byte, err error) {
+func place(b bundle, f format, program string, e entry) (to string, data []byte, err error) {
 	name, data := strings.TrimPrefix(e.Name, "/"), e.Data
 	switch {
 	case strings.HasPrefix(name, "lib/systemd/"):
-		if !systemd {
+		if !f.Systemd {
 			return "", nil, nil
 		}
 		data = packagedUnit(data)
 	case strings.HasPrefix(name, "share/man/"):
 		name, data = name+".gz", compressed(data)
 	case strings.HasPrefix(name, "share/zsh/"):
-		name = path.Join(zsh, path.Base(name))
+		name = path.Join(f.Zsh, path.Base(name))
 	case strings.HasPrefix(name, "share/doc/"):
 		switch base := path.Base(name); base {
-		case "LICENSE": // the system, or the file copyright, has it
-			if systemd {
+		case "LICENSE": // Debian has it, and its file copyright says where
+			if f.Name == "deb" || program != b.Programs[0] {
 				return "", nil, nil
 			}
-			name = path.Join("share/doc", b.Name, base)
 		case "README.md", "CHANGELOG.md": // once in a package
 			if program != b.Programs[0] {
 				return "", nil, nil
