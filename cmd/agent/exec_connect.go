@@ -82,7 +82,7 @@ func embed(sys program.System, rules *execRuleFlags, limits *limitFlags, log *sl
 	m.guard, m.reaper = newGuard()
 	m.agent = agent.New(agent.Config{
 		Confines: true,
-		Version:  build.ExecutorVersion,
+		Version:  build.ExecutorVersion(),
 		Environ:  sys.Environ,
 		Logger:   log,
 		Reaper:   m.reaper,

@@ -45,7 +45,7 @@ func (f *hereFlags) on(sys program.System, failure int, do func(context.Context,
 		return f.agentFlags.on(sys, failure, do)
 	}
 	m := &embedded{ended: make(chan struct{}), agent: agent.New(agent.Config{
-		Version: build.ExecutorVersion, Environ: sys.Environ, Logger: f.Logger(sys),
+		Version: build.ExecutorVersion(), Environ: sys.Environ, Logger: f.Logger(sys),
 	})}
 	code := 0
 	ended, err := untilSignal(f.Timeout, func(ctx context.Context) error {

@@ -177,7 +177,7 @@ func (f *mcpFlags) serveAgent(ctx context.Context, sys program.System) error {
 // config returns what agent-mcp has to know.
 func (f *mcpFlags) config(sys program.System) (*mcpconfig.Config, error) {
 	c := &mcpconfig.Config{
-		Version: build.This("agent").Version, Target: f.Again(),
+		Version: build.Version(), Target: f.Again(),
 		Policy: f.confineFlags.Flags, Confined: f.FileFlag() != "" || len(f.Network) > 0, NetworkOn: f.network.On, Plain: f.NoTransparent,
 		Refusals: !f.NoRefusals, Start: &mcpconfig.Start{Limits: f.limits()},
 		Env: variablesOf(sys, f.Env), Dir: f.Dir, Roots: f.Root,

@@ -97,7 +97,7 @@ func serve(ctx context.Context, sys program.System, flags *serverFlags) (err err
 	guard, reaper := newGuard()
 	defer reaper.Close()
 	cfg := agent.Config{
-		Version:            build.ExecutorVersion,
+		Version:            build.ExecutorVersion(),
 		Environ:            sys.Environ,
 		Logger:             s.logger,
 		ConcurrentRequests: flags.ConcurrentRequests,

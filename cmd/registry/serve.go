@@ -129,7 +129,7 @@ func (f *serveFlags) open(ctx context.Context, config *tls.Config, logger *slog.
 		PublicURL:           f.PublicURL,
 		TrustProxy:          f.TrustProxy,
 		Logger:              logger,
-		Version:             build.Version,
+		Version:             build.Version(),
 		MemoryLimit:         f.memoryLimit(),
 		Limits:              f.limits(),
 		Grace:               f.Grace,
@@ -243,7 +243,7 @@ func (f *serveFlags) tell(sys system, d doors, logger *slog.Logger) error {
 	case d.config != nil:
 		url = "https://" + d.public.Addr().String()
 	}
-	about := []any{"url", url, "version", build.Version}
+	about := []any{"url", url, "version", build.Version()}
 	if f.NATSURL != "" {
 		about = append(about, "store", "nats", "servers", f.config(nil).Place())
 	} else {

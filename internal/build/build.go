@@ -7,18 +7,32 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 )
 
-const (
-	// Version is the version of the release.
-	Version = "0.1.0"
-	// Compatible is the version of codex exec-server whose protocol we speak.
-	// Clients decide by it which features they use.
-	Compatible = "0.171.0"
-	// ExecutorVersion is what clients are told: the compatible version, with our
-	// own name and version after the +, which semantic versions do not compare.
-	ExecutorVersion = Compatible + "+execagent." + Version
-)
+// Compatible is the version of codex exec-server whose protocol we speak.
+// Clients decide by it which features they use.
+const Compatible = "0.171.0"
+
+// unstamped is the version of programs that Go has stamped no version into, such as tests.
+const unstamped = "0.0.0-dev"
+
+// Version is the version of this program, as Go has stamped it: the tag of its commit without the v. Without a
+// tag it is a version that sorts after the last tag and names the commit. It ends in +dirty if the
+// tree held changes that are in no commit.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return unstamped
+	}
+	return strings.TrimPrefix(info.Main.Version, "v")
+}
+
+// ExecutorVersion is what clients are told: the compatible version, with our own name and
+// version after the +, which semantic versions do not compare. A version has one + at most.
+func ExecutorVersion() string {
+	return Compatible + "+execagent." + strings.ReplaceAll(Version(), "+", ".")
+}
 
 // Info is what a program prints of its build.
 type Info struct {
@@ -33,7 +47,7 @@ type Info struct {
 
 // This returns the version, and what the build has noted in this program.
 func This(program string) Info {
-	b := Info{Program: program, Version: Version, Commit: "unknown", Compatible: Compatible, Executor: ExecutorVersion, Go: "unknown"}
+	b := Info{Program: program, Version: Version(), Commit: "unknown", Compatible: Compatible, Executor: ExecutorVersion(), Go: "unknown"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

@@ -38,6 +38,7 @@ type block struct {
 //	sh by=operation   run by TestOperation..., as far as it needs neither root nor systemd
 //	sh by=recipes     run by TestRecipes
 //	sh by=interop     needs the Codex CLI; the rig in test/interop/ runs the same
+//	sh by=release     run by test/release/*.sh, on the artefacts of a release
 //	sh untested: WHY  run by nobody
 //
 // A block of commands that says nothing of this kind is an error.
@@ -47,7 +48,7 @@ func TestDocs(t *testing.T) {
 	if err != nil || len(pages) < 10 {
 		t.Fatalf("%q, %v", pages, err)
 	}
-	mark := regexp.MustCompile(`^(sh|console) (tested( root)?|by=(ci|container|operation|recipes|interop)( needs=.*)?|untested: .+)$`)
+	mark := regexp.MustCompile(`^(sh|console) (tested( root)?|by=(ci|container|operation|recipes|interop|release)( needs=.*)?|untested: .+)$`)
 	for _, page := range append(pages, "../../README.md", "../../deploy/README.md") {
 		blocks := fenced(t, page)
 		for i, b := range blocks {

@@ -36,7 +36,7 @@ func run() int {
 	// The agent has told it already, if keys stay readable.
 	environ, keys, _ := secretenv.Take(procs.Denied)
 	sys := program.System{Environ: environ, Keys: keys, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
-	config, err := mcpconfig.Read(os.Args[1:], build.This("agent").Version)
+	config, err := mcpconfig.Read(os.Args[1:], build.Version())
 	if config != nil && config.Token != "" {
 		defer os.Remove(config.Token)
 	}

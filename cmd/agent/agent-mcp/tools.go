@@ -68,7 +68,7 @@ func newServer(config *mcpconfig.Config, sys program.System) (*server, error) {
 	if config.Agent == nil {
 		where = " (" + config.Target.Name() + ")"
 	}
-	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "execagent", Title: "execagent", Version: build.This("agent").Version}, &mcp.ServerOptions{
+	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "execagent", Title: "execagent", Version: build.Version()}, &mcp.ServerOptions{
 		Instructions: fmt.Sprintf(instructions, where),
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, // the tools never change
 		Logger:       config.Target.Logger(sys),

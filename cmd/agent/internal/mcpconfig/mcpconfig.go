@@ -135,7 +135,7 @@ func Read(args []string, version string) (*Config, error) {
 	from := json.NewDecoder(bytes.NewReader(text))
 	from.DisallowUnknownFields()
 	if err := from.Decode(c); err != nil || c.Version != version {
-		return c, errors.Join(fmt.Errorf("agent and %s are of different versions: install both from the same archive", Program), err)
+		return c, errors.Join(fmt.Errorf("agent and %s are of different versions: install both of the same release", Program), err)
 	}
 	// Check also sets what is made of the flags.
 	return c, errors.Join(c.Target.Check(), c.Policy.Check())

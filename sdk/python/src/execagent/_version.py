@@ -1,3 +1,3 @@
-"""The version of this package."""
+"""The version of this package. A release writes its own version here."""
 
-__version__ = "0.1.0"
+__version__ = "0.0.0.dev0"
