@@ -69,7 +69,7 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
-# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and a URI of who makes it.
+# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and the URI of the builder.
 DIST    ?= dist
 KEY     ?=
 BUILDER ?=
@@ -89,12 +89,11 @@ release-check: ## make a release twice, in two folders with empty caches, and co
 COSIGN     = v3.1.3
 VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'
 
+CHECKED    = $(abspath $(BIN))/venv-release
+
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
-$(BIN)/venv-release/ready:
-	python3 -m venv $(@D)
-	$(@D)/bin/pip install -q $(VALIDATORS)
-	touch $@
+$(CHECKED)/ready: NEEDS = $(VALIDATORS)
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
 RELEASE_TESTS = verify packages images formula
@@ -109,8 +108,8 @@ $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
 
 .PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
 release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
-$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(BIN)/venv-release/ready
-	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python sh test/release/$*.sh $(TESTED)/dist
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(CHECKED)/ready
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(CHECKED)/bin/python sh test/release/$*.sh $(TESTED)/dist
 
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
@@ -147,7 +146,7 @@ merge-raced:
 	@$(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
 merge-others:
 	@$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)' | \
-		awk '/$(subst /,\/,$(LONGEST))/ { print; next } { later = later "\n" $$0 } END { print later }')
+		awk -v longest='$(LONGEST)' '$$0 ~ longest { print; next } { later = later "\n" $$0 } END { print later }')
 
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
@@ -224,6 +223,8 @@ forge-check: ## lint the workflows of the forge (actionlint), and look up the ma
 	$(TOOL) actionlint
 	@for target in $$(sed -n 's/^ *\(- run: \|run: \)\{0,1\}make \([a-z][a-z-]*\).*/\2/p; s/^ *part: \[\(.*\)\]/\1/p' .github/workflows/*.yml | tr -d ,); do \
 		grep -q "^$$target:" Makefile || { echo "a workflow names make $$target, which does not exist" >&2; exit 1; }; done
+	@sed -n 's/^ *part: \[\(.*\)\]/\1/p' .github/workflows/nightly.yml | tr -d , | grep -qx '$(NIGHTLY)' || \
+		{ echo 'nightly.yml has other parts than make nightly: $(NIGHTLY)' >&2; exit 1; }
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -388,10 +389,13 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 check: TESTS = merge
 check: lint build typecheck test test-tools forge-check deploy-check ## what .ci/run runs, besides the network-dependent steps
 
+# The parts of nightly, each of which the forge runs on a machine of its own.
+NIGHTLY = test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+	$(MAKE) -k TESTS=nightly $(NIGHTLY)
 
 .PHONY: clean
 clean: ## remove what was built
