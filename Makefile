@@ -36,10 +36,19 @@ RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(TESTRUN)
 # Nightly all do.
 RACED = /execagent/(agent|client|procs|registry/internal|relay|rpc|transport)(/|$$)|/internal/(relay|netproxy|fswatch|conns|approval|httpclient|sockets)(/|$$)
 
+# Tests of these packages that move many megabytes. The race detector makes them 20 to 40 times as slow, and finds
+# nothing in many bytes that it does not find in few. So they run without it on each merge, and with it nightly.
+BULK  = ^(TestCarried|TestChunksStay|TestDiskFull|TestFeed|TestFeedFails|TestLargeFile|TestRelayConn|TestShortOfMemory|TestSocketCuts|TestSocketPressure|TestStdioLimit|TestStreamConn|TestWebSocketConnOverTLS|TestWebSocketTakesTheLargestMessage)$$
+BULKY = ./client ./client/internal/duplex ./procs ./registry/internal/rendezvous ./relay ./transport
+
 # What runs for each tier.
 push    = $(TESTRUN) -durations $(BIN)/durations.json -test 5s -package 30s $(GOTEST) $(PACKAGES)
-merge   = $(MAKE) --no-print-directory -k -j2 -Otarget merge-raced merge-others
+merge   = $(BESIDE) $(MERGED)
 nightly = $(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
+
+# The tests of a merge run in three parts. They run side by side, because one waits while another one computes.
+MERGED = merge-raced merge-others merge-bulk
+BESIDE = $(MAKE) --no-print-directory -k -j3 -Otarget
 
 FUZZTIME ?= 30s
 COUNT    ?= 10
@@ -138,15 +147,16 @@ demo: build ## registry, agent and a command through the encrypted relay, on thi
 test: build-tests ## run the tests of each push; TESTS=merge and TESTS=nightly run more
 	@$($(TESTS))
 
-# The two halves run side by side, because the tests of one wait while those of the other compute. The
-# packages that take longest come first: go test starts them in this order.
+# The packages that take longest come first: go test starts them in this order.
 LONGEST = (test/e2e|conformance|test/hostile|test/programs)$$
-.PHONY: merge-raced merge-others
+.PHONY: $(MERGED)
 merge-raced:
-	@$(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
+	@$(RACERUN) $(GOTEST) $(RACE) -skip '$(BULK)' $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
 merge-others:
 	@$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)' | \
 		awk -v longest='$(LONGEST)' '$$0 ~ longest { print; next } { later = later "\n" $$0 } END { print later }')
+merge-bulk:
+	@$(TESTRUN) $(GOTEST) -run '$(BULK)' $(BULKY)
 
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
@@ -214,7 +224,7 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 
 .PHONY: test-tools
 test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
-	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
+	$(GO) test -C tools -vet=off -count=1 ./testrun ./lint ./archtest ./pictures
 	$(BIN)/release -check-licenses
 	sh test/release/refusals.sh $(BIN)/release
 
@@ -387,7 +397,8 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 
 .PHONY: check
 check: TESTS = merge
-check: lint build typecheck test test-tools forge-check deploy-check ## what .ci/run runs, besides the network-dependent steps
+check: lint build-tests typecheck ## what .ci/run runs, besides the network-dependent steps
+	$(BESIDE) $(MERGED) test-tools forge-check deploy-check
 
 # The parts of nightly, each of which the forge runs on a machine of its own.
 NIGHTLY = test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
