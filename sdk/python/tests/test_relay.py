@@ -140,7 +140,8 @@ def connect(site: Site, **options: object) -> execagent.Opening:
         "registry": site.url,
         "environment_id": "py-1",
         "token": site.harness,
-        "connect_timeout": 20.0,
+        "connect_timeout": 100.0,
+        "handshake_timeout": 100.0,
         **options,
     }
     return execagent.connect(**chosen)  # type: ignore[arg-type]

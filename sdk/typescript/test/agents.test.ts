@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect as connectPlain } from "../src/index.js";
 import { AgentError, connect, CopyError, ServerError, type CommandQuestion, type NetworkQuestion, type WebSocketLike } from "../src/node/index.js";
-import { client, folder, program, Proxy, serve, web } from "./rig.js";
+import { client, folder, patient, program, Proxy, serve, web } from "./rig.js";
 
 /** Runs something with other variables. One test at a time does. */
 async function environment<T>(values: Record<string, string | undefined>, run: () => Promise<T>): Promise<T> {
@@ -50,7 +50,7 @@ test("contexts, tokens and variables are found as the program finds them", { tim
   const warnings: string[] = [];
   const options = { warn: (text: string) => void warnings.push(text) };
   const works = async (...args: Parameters<typeof connect>): Promise<void> => {
-    await using agent = await connect(args[0], { ...options, ...args[1] });
+    await using agent = await connect(args[0], { ...patient, ...options, ...args[1] });
     assert.equal((await agent.run(["true"])).exitCode, 0);
   };
   await environment(env, async () => {
@@ -167,7 +167,7 @@ test("proxies", { timeout: 60_000 }, async (t) => {
   const place = `127.0.0.1:${(proxy.address() as AddressInfo).port}`;
   const through = (value: string, to: string): Promise<unknown> =>
     environment({ ALL_PROXY: value, HTTP_PROXY: undefined, http_proxy: undefined, HTTPS_PROXY: undefined, https_proxy: undefined, NO_PROXY: undefined, no_proxy: undefined }, async () => {
-      await using agent = await connect(to);
+      await using agent = await connect(to, patient);
       return await agent.status();
     });
   assert.equal(await through(`http://me:p%40ss@${place}`, "ws://agent.test:7000"), "ready");
@@ -181,7 +181,7 @@ test("a UNIX socket is believed only where nobody else can have put it", { timeo
   const { url, home } = await serve(t, "unix");
   const path = url.slice("unix://".length);
   await (await client(t, url)).status();
-  const byPath = await connect({ unix: path });
+  const byPath = await connect({ unix: path }, patient);
   t.after(() => byPath.close());
   symlinkSync(path, join(home, "link"));
   await (await client(t, `unix://${join(home, "link")}`)).status();
@@ -258,7 +258,7 @@ test("sessions with a name outlive their clients", { timeout: 60_000 }, async (t
 
 test("a session without a name is resumed by its id", { timeout: 60_000 }, async (t) => {
   const { url } = await serve(t);
-  const first = await connect(url);
+  const first = await connect(url, patient);
   const p = await first.spawn(["sleep", "60"]);
   await first.close();
   await assert.rejects(p.wait(), { code: "CLOSED" });

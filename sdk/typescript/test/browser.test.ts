@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { delimiter, join } from "node:path";
 import { test } from "node:test";
 import { build } from "esbuild";
-import { folder, home, registryProgram, repository, site } from "./rig.js";
+import { folder, home, patient, registryProgram, repository, site } from "./rig.js";
 
 /** Returns the path of a Chromium. */
 function chromium(): string | undefined {
@@ -37,7 +37,9 @@ test("a page runs a command through the relay", { timeout: 120_000, skip: lackin
   assert.ok(block !== undefined);
   const dir = join(home, "build/browser");
   mkdirSync(dir, { recursive: true });
-  writeFileSync(join(dir, "page.ts"), block);
+  const asked = 'environmentId: "build-1" }, {';
+  assert.ok(block.includes(asked));
+  writeFileSync(join(dir, "page.ts"), block.replace(asked, `${asked} ...${JSON.stringify(patient)},`));
   // As the package will be published, and for a browser: nothing of Node can be in it.
   const { outputFiles } = await build({ entryPoints: [join(dir, "page.ts")], bundle: true, minify: true, format: "esm", platform: "browser", target: "es2022", write: false });
 

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { connect } from "../src/node/index.js";
 import { padded, writeHeader } from "../src/node/tar.js";
-import { client, folder, serve } from "./rig.js";
+import { client, folder, patient, serve } from "./rig.js";
 import { Scripted } from "./scripted.js";
 
 const sum = (text: string): string => createHash("sha256").update(text).digest("hex");
@@ -42,7 +42,7 @@ async function download(t: TestContext, to: string, stream: Buffer, exitCode = 0
     "process/write": () => ({ status: "accepted" }),
     "process/closeStdin": () => ({ status: "accepted" }),
   });
-  const agent = await connect(server.url);
+  const agent = await connect(server.url, patient);
   try {
     return await agent.download(from, to).then(() => undefined, (error: unknown) => error);
   } finally {

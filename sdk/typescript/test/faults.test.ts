@@ -270,8 +270,8 @@ test("a session that the agent no longer knows ends the client", { timeout: 60_0
 
 test("an agent that was started here fails with its connection", { timeout: 60_000 }, async (t) => {
   const { connect } = await import("../src/node/index.js");
-  const { program } = await import("./rig.js");
-  const agent = await connect({ command: [program, "--listen", "stdio"] });
+  const { patient, program } = await import("./rig.js");
+  const agent = await connect({ command: [program, "--listen", "stdio"] }, patient);
   t.after(() => agent.close());
   const p = await agent.spawn(["sh", "-c", "echo here; sleep 0.5; kill -KILL $PPID; sleep 60"]);
   await assert.rejects(p.wait(), { code: "DISCONNECTED" });

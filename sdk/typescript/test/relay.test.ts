@@ -12,7 +12,7 @@ import { connect as connectNode, webSocket } from "../src/node/index.js";
 import { decodeFrame, encodeFrame, type Body } from "../src/relay/frame.js";
 import { connect } from "../src/relay/index.js";
 import { Cipher, Handshake, makeKeys, prologueOf, type Keys } from "../src/relay/noise.js";
-import { folder, program, Proxy, registryProgram, repository, site } from "./rig.js";
+import { folder, patient, program, Proxy, registryProgram, repository, site } from "./rig.js";
 
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, "hex"));
 const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
@@ -134,7 +134,7 @@ test("an answer of a registry without end is given up", { timeout: 60_000 }, asy
 test("an agent behind a registry", { timeout: 120_000, skip: !existsSync(registryProgram) && "there is no program registry" }, async (t) => {
   const { registry, harness } = await site(t);
   const target = { registry, environmentId: "build-1", token: harness };
-  const open = (): ReturnType<typeof connect> => connect(target, { webSocket, connectTimeoutMs: 30_000 });
+  const open = (): ReturnType<typeof connect> => connect(target, { webSocket, ...patient });
   await using agent = await open();
   const result = await agent.run(["wc", "-c"], { input: "x".repeat(3_000_000) });
   assert.match(result.text, /^ *3000000\n$/);
@@ -174,7 +174,7 @@ test("registries of contexts and variables", { timeout: 120_000, skip: !existsSy
   writeFileSync(file, harness, { mode: 0o600 });
   execFileSync(program, ["context", "add", "far", "--registry", registry, "--environment-id", "build-1", "--token-file", file], { env: { ...process.env, AGENT_CONFIG: config } });
   const works = async (...args: Parameters<typeof connectNode>): Promise<void> => {
-    await using agent = await connectNode(args[0], { connectTimeoutMs: 30_000, ...args[1] });
+    await using agent = await connectNode(args[0], { ...patient, ...args[1] });
     assert.equal((await agent.run(["echo", "far"])).text, "far\n");
   };
   process.env["AGENT_CONFIG"] = config;
@@ -189,7 +189,7 @@ test("cuts between a client and the relay", { timeout: 120_000, skip: !existsSyn
   const { registry, harness } = await site(t);
   const proxy = await Proxy.start(t, registry.replace(/^http/, "ws"));
   const through = (url: string): string => url.replace(/^ws:\/\/[^/]+/, proxy.url);
-  await using agent = await connect({ registry, environmentId: "build-1", token: harness }, { webSocket: (url, headers) => webSocket(through(url), headers), connectTimeoutMs: 30_000 });
+  await using agent = await connect({ registry, environmentId: "build-1", token: harness }, { webSocket: (url, headers) => webSocket(through(url), headers), ...patient });
   const p = await agent.spawn(["sh", "-c", "for i in $(seq 150); do echo line $i; sleep 0.02; done; exit 7"]);
   const echo = await agent.spawn(["cat"], { stdin: true });
   const back = new Response(echo.stdout).text();

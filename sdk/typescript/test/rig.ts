@@ -16,6 +16,9 @@ export const program = process.env["EXECAGENT_AGENT"] ?? join(repository, "bin/a
 
 export const registryProgram = process.env["EXECAGENT_REGISTRY"] ?? join(repository, "bin/registry");
 
+/** Bounds that a machine with much to do keeps, too. The defaults are for a person who waits. */
+export const patient = { connectTimeoutMs: 100_000, handshakeTimeoutMs: 100_000 };
+
 /** Anything with an end, such as a test. */
 export interface Ends {
   after(call: () => unknown): void;
@@ -62,7 +65,7 @@ async function ended(child: ChildProcess): Promise<void> {
   await exit;
 }
 
-/** Starts a registry, and an agent behind it. */
+/** Starts a registry, and an agent behind it, and waits until the agent is connected. */
 export async function site(t: Ends): Promise<{ registry: string; executor: string; harness: string }> {
   const dir = folder(t);
   const env = { ...process.env, REGISTRY_DATA: join(dir, "data") };
@@ -86,13 +89,23 @@ export async function site(t: Ends): Promise<{ registry: string; executor: strin
     children[0]?.stderr?.on("data", look);
     children[0]?.on("exit", () => reject(new Error(text)));
   });
-  children.push(spawn(program, ["--remote", registry, "--environment-id", "build-1"], { cwd: dir, env: { ...process.env, CODEX_API_KEY: executor }, stdio: "ignore" }));
+  const agent = spawn(program, ["--remote", registry, "--environment-id", "build-1"], { cwd: dir, env: { ...process.env, CODEX_API_KEY: executor }, stdio: ["ignore", "ignore", "pipe"] });
+  children.push(agent);
+  await new Promise<void>((resolve, reject) => {
+    let text = "";
+    agent.stderr.on("data", (piece: Buffer) => {
+      text = (text + piece.toString()).slice(-4096);
+      if (text.includes("connected to the rendezvous")) resolve();
+    });
+    agent.on("error", reject);
+    agent.on("exit", () => reject(new Error(`the agent has ended: ${text}`)));
+  });
   return { registry, executor, harness };
 }
 
 /** Connects a client that is closed with the test. */
 export async function client(t: Ends, url: string, options?: NodeOptions): Promise<NodeAgent> {
-  const agent = await connect(url, options);
+  const agent = await connect(url, { ...patient, ...options });
   t.after(() => agent.close());
   return agent;
 }

@@ -10,7 +10,7 @@ import {
   AgentError, connect, CommandError, PortWatch, ServerError, TimeoutError, UsageError, type Forward, type NodeAgent, type OpenFile, type Policy, type Process, type RunOptions, type Signal,
   type Bounds, type Socket, type Watch,
 } from "../src/node/index.js";
-import { folder, home, program, Proxy, serve, web, type Ends } from "./rig.js";
+import { folder, home, patient, program, Proxy, serve, web, type Ends } from "./rig.js";
 
 type JSONValue = null | boolean | number | string | JSONValue[] | { [name: string]: JSONValue };
 type Members = { [name: string]: JSONValue };
@@ -412,7 +412,7 @@ for (const over of ["ws", "unix", "stdio"] as const) {
         test(scenario.name, { timeout: 120_000 }, async (t) => {
           const cuts = scenario.steps.some((step) => step.do === "cut");
           const proxy = cuts ? await Proxy.start(t, url) : undefined;
-          const agent = await connect(over === "stdio" ? { command: [program, "--listen", "stdio"] } : (proxy?.url ?? url));
+          const agent = await connect(over === "stdio" ? { command: [program, "--listen", "stdio"] } : (proxy?.url ?? url), patient);
           t.after(() => agent.close());
           const { capabilities } = await agent.info();
           const lacking = (scenario.needs ?? []).filter((flag) => capabilities[flag] !== true);
