@@ -28,7 +28,7 @@ package() { # package NAME FORMAT: the file of a package for this machine
 	esac
 }
 agent=$(package execagent deb) registry=$(package execagent-registry deb)
-version=$(dpkg-deb -f "$agent" Version)
+version=$(basename "$agent" "_$debian.deb") version=${version#execagent_}
 
 # Debian's own rules.
 lintian --fail-on error,warning --suppress-tags bad-distribution-in-changes-file "$dist"/*.deb || failed 'lintian found faults'
@@ -47,7 +47,7 @@ install_debs() { # install_debs FILE...
 for file in "$agent" "$registry"; do
 	rm -rf "$work/old"
 	dpkg-deb -R "$file" "$work/old"
-	sed -i 's/^Version: .*/Version: 0.0.1/' "$work/old/DEBIAN/control"
+	sed -i 's/^Version: .*/Version: 0~old/' "$work/old/DEBIAN/control" # before every other version
 	for program in "$work"/old/usr/bin/*; do printf '#!/bin/sh\necho old\n' >"$program"; done
 	(cd "$work/old" && find usr -type f -exec md5sum {} + >DEBIAN/md5sums)
 	dpkg-deb -b "$work/old" "$work/old-$(basename "$file")" >/dev/null
@@ -86,6 +86,7 @@ for name in execagent execagent-registry; do
 	mkdir -p "$work/rpm"
 	rpm --root "$work/rpm" -i --noscripts "$file" || failed "rpm -i $file"
 	rpm --root "$work/rpm" -V "$name" || failed "rpm -V $name"
+	[ -e "$work/rpm/usr/share/doc/$name/LICENSE" ] || failed "$file has no licence"
 	rpm -qp --scripts "$file" | grep -q systemd-sysusers || failed "$file has no scripts"
 	is '' "$(rpm -qp --requires "$file" | grep -vE '^(rpmlib\(|/bin/sh$)' || :)" "what $file needs"
 done
@@ -101,6 +102,9 @@ for name in execagent execagent-registry; do
 	tar -xzf "$file" -C "$work/apk" 2>"$work/said" || failed "$file: $(cat "$work/said")"
 	grep -qx "pkgname = $name" "$work/apk/.PKGINFO" || failed "$file has another name"
 	grep -qx "arch = $machine" "$work/apk/.PKGINFO" || failed "$file is for another machine"
+	# apk takes no other versions.
+	grep -qxE 'pkgver = [0-9]+(\.[0-9]+)*(_(alpha|beta|pre|rc)[0-9]*)?' "$work/apk/.PKGINFO" || failed "$file has a version that apk refuses"
+	[ -e "$work/apk/usr/share/doc/$name/LICENSE" ] || failed "$file has no licence"
 	sum=$(sed -n 's/^datahash = //p' "$work/apk/.PKGINFO")
 	# The files are the last stream.
 	python3 - "$file" "$sum" <<'END' || failed "$file: datahash is another one"

@@ -70,11 +70,8 @@ func writePackages(_ context.Context, r *release) error {
 				if f.Name == "deb" {
 					architecture = t.Architecture
 				}
-				version := strings.Replace(r.Version(), "-", "~", 1) // a pre-release comes before its release
-				if f.Name == "apk" {
-					version = strings.Replace(r.Version(), "-", "_", 1)
-				}
-				name := fmt.Sprintf(f.File, b.Name, version, architecture)
+				// Not with the package's own spelling of a pre-release: forges write other names in place of a ~.
+				name := fmt.Sprintf(f.File, b.Name, r.Version(), architecture)
 				data, err := packBundle(r, t, b, f.Name, f.Systemd, f.Zsh)
 				if err != nil {
 					return fmt.Errorf("%s: %w", name, err)
@@ -104,7 +101,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			if e.Mode.IsDir() {
 				continue
 			}
-			to, data, err := place(b, name, e, systemd, zsh)
+			to, data, err := place(b, name, e, format, systemd, zsh)
 			if err != nil {
 				return nil, err
 			}
@@ -126,6 +123,13 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 		Name: b.Name, Arch: t.Architecture, Platform: "linux", Version: r.Version(), Section: "admin", Priority: "optional",
 		Maintainer: "The execagent maintainers <maintainers@execagent.dev>", Description: b.Summary + "\n" + b.Text,
 		Homepage: repositoryURL, License: "Apache-2.0", Vendor: "execagent", MTime: r.Time,
+	}
+	if format == "apk" {
+		version, err := alpineVersion(r.Version())
+		if err != nil {
+			return nil, err
+		}
+		info.Version, info.VersionSchema = version, "none"
 	}
 	info.RPM.Summary, info.RPM.BuildHost, info.RPM.Group, info.RPM.Compression = b.Summary, "localhost", "Development/Tools", "zstd"
 	info.Deb.Compression = "gzip" // lintian does not know zstd, and xz in Go takes 20 s for each package
@@ -193,6 +197,23 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 	return data.Bytes(), err
 }
 
+// alpineVersion is a semantic version as Alpine writes it: 0.1.0-rc.1 is 0.1.0_rc1. apk knows four words for
+// pre-releases, and refuses others. Its word pre stands for those.
+func alpineVersion(version string) (string, error) {
+	version, word, pre := strings.Cut(version, "-")
+	if !pre {
+		return version, nil
+	}
+	word, number, _ := strings.Cut(word, ".")
+	if !slices.Contains([]string{"alpha", "beta", "pre", "rc"}, word) {
+		word = "pre"
+	}
+	if strings.Trim(number, "0123456789") != "" {
+		return "", fmt.Errorf("%q is no number, and apk knows no other pre-releases than those such as rc.1", number)
+	}
+	return version + "_" + word + number, nil
+}
+
 // lintian are the tags that do not hold for a package of Debian's, each below its reason.
 func lintian(name string) string {
 	return "# Static programs run in every container, also in an empty one.\n" + name + ": statically-linked-binary\n" +
@@ -201,7 +222,7 @@ func lintian(name string) string {
 
 // place is where a file of a program's stage is installed, and with which content; "" if a package does
 // without the file.
-func place(b bundle, program string, e entry, systemd bool, zsh string) (to string, data []byte, err error) {
+func place(b bundle, program string, e entry, format string, systemd bool, zsh string) (to string, data []byte, err error) {
 	name, data := strings.TrimPrefix(e.Name, "/"), e.Data
 	switch {
 	case strings.HasPrefix(name, "lib/systemd/"):
@@ -215,11 +236,10 @@ func place(b bundle, program string, e entry, systemd bool, zsh string) (to stri
 		name = path.Join(zsh, path.Base(name))
 	case strings.HasPrefix(name, "share/doc/"):
 		switch base := path.Base(name); base {
-		case "LICENSE": // the system, or the file copyright, has it
-			if systemd {
+		case "LICENSE": // Debian has it, and its file copyright says where
+			if format == "deb" || program != b.Programs[0] {
 				return "", nil, nil
 			}
-			name = path.Join("share/doc", b.Name, base)
 		case "README.md", "CHANGELOG.md": // once in a package
 			if program != b.Programs[0] {
 				return "", nil, nil
