@@ -134,7 +134,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 	info.RPM.Summary, info.RPM.BuildHost, info.RPM.Group, info.RPM.Compression = b.Summary, "localhost", "Development/Tools", "zstd"
 	info.Deb.Compression = "gzip" // lintian does not know zstd, and xz in Go takes 20 s for each package
 	if format == "deb" {
-		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * %s/releases/tag/%s has the changes.\n\n -- %s  %s\n",
+		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * The changes are listed at\n    %s/releases/tag/%s\n\n -- %s  %s\n",
 			b.Name, strings.Replace(r.Version(), "-", "~", 1), repositoryURL, r.Tag, info.Maintainer, r.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 		documents := filepath.Join(folder, "usr/share/doc", b.Name)
 		if err := writeFile(filepath.Join(documents, "changelog.gz"), compressed([]byte(changes))); err != nil {
