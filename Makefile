@@ -34,12 +34,11 @@ RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(TESTRUN)
 
 # The packages whose tests run with the race detector on each merge: those with many goroutines.
 # Nightly all do.
-RACED = /execagent/(agent|client|fsops|harness|procs|registry|relay|rpc|transport)(/|$$)|/internal/(relay|netproxy|fswatch|conns|approval|httpclient|sockets)(/|$$)
+RACED = /execagent/(agent|client|procs|registry/internal|relay|rpc|transport)(/|$$)|/internal/(relay|netproxy|fswatch|conns|approval|httpclient|sockets)(/|$$)
 
 # What runs for each tier.
 push    = $(TESTRUN) -durations $(BIN)/durations.json -test 5s -package 30s $(GOTEST) $(PACKAGES)
-merge   = status=0; $(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)') || status=$$?; \
-	$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)') || status=$$?; exit $$status
+merge   = $(MAKE) --no-print-directory -k -j2 -Otarget merge-raced merge-others
 nightly = $(RACERUN) $(GOTEST) $(RACE) $(PACKAGES)
 
 FUZZTIME ?= 30s
@@ -98,14 +97,13 @@ $(BIN)/venv-release/ready:
 	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify
+RELEASE_TESTS = verify packages
 
-# The artefacts that they get. They are made once, and signed with a key that is thrown away: make clean
-# removes them.
-TESTED = $(abspath $(BIN))/tested
+# The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
+TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
 
 $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
-	rm -rf $(TESTED) && mkdir -p $(TESTED)
+	rm -rf $(dir $(TESTED)) && mkdir -p $(TESTED)
 	cd $(TESTED) && COSIGN_PASSWORD= $(abspath $(BIN))/cosign generate-key-pair
 	COSIGN_PASSWORD= $(MAKE) release VERSION=v0.0.0-test DIST=$(TESTED)/dist KEY=$(TESTED)/cosign.key
 
@@ -141,6 +139,16 @@ demo: build ## registry, agent and a command through the encrypted relay, on thi
 test: build-tests ## run the tests of each push; TESTS=merge and TESTS=nightly run more
 	@$($(TESTS))
 
+# The two halves run side by side, because the tests of one wait while those of the other compute. The
+# packages that take longest come first: go test starts them in this order.
+LONGEST = (test/e2e|conformance|test/hostile|test/programs)$$
+.PHONY: merge-raced merge-others
+merge-raced:
+	@$(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
+merge-others:
+	@$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)' | \
+		awk '/$(subst /,\/,$(LONGEST))/ { print; next } { later = later "\n" $$0 } END { print later }')
+
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
 	@$(nightly)
@@ -174,7 +182,7 @@ $(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,a
 %/ready: sdk/python/pyproject.toml
 	python3 -m venv $(@D)
 	$(@D)/bin/python -m pip install -q --upgrade pip
-	cd sdk/python && $(@D)/bin/pip install -q $(NEEDS)
+	cd sdk/python && $(@D)/bin/pip install -q --no-compile $(NEEDS)
 	touch $@
 %/node_modules/.package-lock.json: %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
@@ -182,7 +190,7 @@ $(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,a
 
 $(MCPS): $(abspath $(BIN))/mcp-%: $(HARNESSED)/ready
 	rm -rf $@
-	$(HARNESSED)/bin/pip install -q --target $@ mcp==$*
+	$(HARNESSED)/bin/pip install -q --no-compile --target $@ mcp==$*
 
 .PHONY: sdk sdk-python sdk-typescript
 sdk: sdk-python sdk-typescript ## test the clients for Python and TypeScript on our programs (needs Python 3.11, Node 20.19, pip and npm)
@@ -205,9 +213,16 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
-test-tools: ## check imports, documents, citations, pictures and licences, and the programs that run the tests
+test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
-	$(GO) run -C tools/release . -repository $(CURDIR) -check-licenses
+	$(BIN)/release -check-licenses
+	sh test/release/refusals.sh $(BIN)/release
+
+.PHONY: forge-check
+forge-check: ## lint the workflows of the forge (actionlint), and look up the make targets that they name
+	$(TOOL) actionlint
+	@for target in $$(sed -n 's/^ *\(- run: \|run: \)\{0,1\}make \([a-z][a-z-]*\).*/\2/p; s/^ *part: \[\(.*\)\]/\1/p' .github/workflows/*.yml | tr -d ,); do \
+		grep -q "^$$target:" Makefile || { echo "a workflow names make $$target, which does not exist" >&2; exit 1; }; done
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -251,10 +266,19 @@ lint: ## gofmt, go vet, go fix, staticcheck and others (tools/lint): all must be
 vuln: ## look for known vulnerabilities (needs the internet)
 	$(TOOL) govulncheck $(PACKAGES)
 
+# What is not bound to Linux.
+PORTABLE = ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
+
+.PHONY: typecheck
+typecheck: ## check the types of what is built for other systems, without compiling it (tools/typecheck)
+	$(GO) build -C tools -o $(abspath $(BIN))/typecheck ./typecheck
+	$(BIN)/typecheck linux/arm64 ./cmd/...
+	$(BIN)/typecheck darwin/arm64 $(PORTABLE)
+
 .PHONY: cross
 cross: build-arm64 ## build for arm64 and check the agent, and compile what is not bound to Linux for others
 	E2E_BINARY=$(abspath bin)/arm64/agent E2E_BINARY_ARCH=arm64 $(GO) test -count=1 -run '^TestBinary$$' ./test/e2e
-	GOOS=darwin GOARCH=arm64 $(GO) build ./protocol ./rpc ./transport ./client/... ./harness/... ./relay ./auth ./sandbox
+	GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
 
 .PHONY: e2e
 e2e: build-tests ## run the end-to-end tests: scripts, the documents' commands, the binary itself
@@ -361,12 +385,12 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 
 .PHONY: check
 check: TESTS = merge
-check: lint build cross test test-tools deploy-check ## what .ci/run runs, besides the network-dependent steps
+check: lint build typecheck test test-tools forge-check deploy-check ## what .ci/run runs, besides the network-dependent steps
 
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+	$(MAKE) -k TESTS=nightly test cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
 
 .PHONY: clean
 clean: ## remove what was built

@@ -248,7 +248,7 @@ func TestRegistryRenewsCertificate(t *testing.T) {
 
 // TestUpgrade: a registry of an older version and one of this tree are one registry, on one NATS:
 // a command goes on while its executor is at the older and its harness at the newer, and while the
-// older ends and comes back.
+// older ends and comes back. Clients of each version run commands on agents of the other.
 func TestUpgrade(t *testing.T) {
 	commit := os.Getenv("E2E_OLD") // make upgrade
 	if commit == "" {
@@ -261,7 +261,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	t.Parallel()
 	nats := startNATS(t, server.Options{JetStream: true})
-	older := &rig.Site{Pattern: "ci-*", Log: &rig.Transcript{}, Program: oldRegistry(t, commit), Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}
+	older := &rig.Site{Pattern: "ci-*", Log: &rig.Transcript{}, Program: old(t, commit, "registry"), Environ: []string{"REGISTRY_NATS_URL=" + nats.ClientURL()}}
 	older.Open(t)
 	newer := older.At(rig.FreeAddress(t))
 	newer.Program = ""
@@ -312,14 +312,24 @@ func TestUpgrade(t *testing.T) {
 		rig.Is(t, with.Run(t, "ci-1", "echo", "hello"), "hello\n", "it prints")
 	}
 	executor.Terminate(t)
+
+	oldAgent := old(t, commit, "agent")
+	for client, server := range map[string]string{oldAgent: rig.Agent(t), rig.Agent(t): oldAgent} {
+		socket := "unix://" + filepath.Join(t.TempDir(), "s")
+		agent := rig.Start(t, rig.Command(t, server, "--listen", socket))
+		line := `cat; echo "$0" >&2; exit 7`
+		ran := finish(t, rig.Command(t, "sh", "-c", `until "$1" health --url "$2" 2>/dev/null; do sleep 0.1; done; echo in | "$1" exec --url "$2" -- sh -c "$3" err`, "sh", client, socket, line))
+		rig.Is(t, ran, result{"in\n", "err\n", 7}, "%s runs a command on %s", client, server)
+		agent.Terminate(t)
+	}
 }
 
-// oldRegistry builds the registry of a commit.
-func oldRegistry(t *testing.T, commit string) string {
+// old builds a program of a commit.
+func old(t *testing.T, commit, program string) string {
 	t.Helper()
 	dir := t.TempDir()
-	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o old-registry ./cmd/registry`
-	built := finish(t, rig.Command(t, "sh", "-c", script, "sh", commit, dir))
-	rig.Is(t, built.code, 0, "%+v: building the registry of %s ends with", built, commit)
-	return filepath.Join(dir, "old-registry")
+	script := `git -C ../.. archive "$1" | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "old-$3" "./cmd/$3"`
+	built := finish(t, rig.Command(t, "sh", "-c", script, "sh", commit, dir, program))
+	rig.Is(t, built.code, 0, "%+v: building %s of %s ends with", built, program, commit)
+	return filepath.Join(dir, "old-"+program)
 }

@@ -7,9 +7,13 @@ version=${1:-v0.0.0-check}
 cd "$(git rev-parse --show-toplevel)"
 [ -z "$(git status --porcelain)" ] || { echo "check.sh: commit or remove your changes: a release is made of a commit" >&2 && exit 1; }
 
+# Both are made of this commit, also if somebody commits meanwhile.
+commit=$(git rev-parse HEAD)
+
 # Go's packages are not below this folder, and /tmp may be memory.
 work=$(mktemp -d /var/tmp/execagent-release-check.XXXXXX)
 trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 # What a caller has set for go by go env -w is in a home that the builds do not see.
 for name in GOPROXY GOSUMDB GONOSUMDB GOPRIVATE; do
@@ -21,6 +25,7 @@ make_release() (
 	umask "$2"
 	mkdir -p "$1/home" "$1/tmp"
 	git clone -q . "$1/clone"
+	git -C "$1/clone" checkout -q --detach "$commit"
 	env -u GOFLAGS HOME="$1/home" TMPDIR="$1/tmp" GOENV=off GOCACHE="$1/cache" GOMODCACHE="$1/modules" TZ="$3" LANG="$4" LC_ALL="$4" \
 		make -C "$1/clone" release VERSION="$version" DIST="$1/dist"
 )

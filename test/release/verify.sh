@@ -6,7 +6,7 @@ set -eu
 dist=$(realpath "$1")
 root=$(git rev-parse --show-toplevel)
 page=docs/verify.md
-version=$(cd "$dist" && ls execagent_*_linux_amd64.tar.gz | sed 's/^execagent_//; s/_linux_amd64.tar.gz$//')
+version=$(basename "$dist"/execagent_*_linux_amd64.tar.gz | sed 's/^execagent_//; s/_linux_amd64.tar.gz$//')
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

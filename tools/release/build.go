@@ -36,14 +36,9 @@ func buildPrograms(ctx context.Context, r *release) error {
 	if err := os.RemoveAll(filepath.Join(r.Work, "stage")); err != nil {
 		return err
 	}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			if err := buildProgram(ctx, r, t, p); err != nil {
-				return err
-			}
+	for t, p := range builds() {
+		if err := buildProgram(ctx, r, t, p); err != nil {
+			return err
 		}
 	}
 	// These texts are printed by programs that this machine can run, and are the same for every architecture.
@@ -51,14 +46,9 @@ func buildPrograms(ctx context.Context, r *release) error {
 	if err := writeTexts(ctx, r, texts); err != nil {
 		return err
 	}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			if err := stageTexts(r, t, p, texts); err != nil {
-				return fmt.Errorf("%s for %s: %w", p.Name, t, err)
-			}
+	for t, p := range builds() {
+		if err := stageTexts(r, t, p, texts); err != nil {
+			return fmt.Errorf("%s for %s: %w", p.Name, t, err)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,11 +16,12 @@ import (
 	"strings"
 )
 
+// thirdPartyLicenses is the file of the licence texts in the documents of a program.
+const thirdPartyLicenses = "THIRD-PARTY-LICENSES.txt"
+
 // licenseList has a line for every module that is linked into a program: the hash of its licence texts,
 // its path, and the licence that we use it under. Somebody has read the texts of each line.
-//
-//go:embed licenses.txt
-var licenseList string
+const licenseList = "tools/release/licenses.txt"
 
 // allowed are the licences that we may ship a program under. Whoever adds one has read its terms.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT", "MIT-0"}
@@ -47,55 +47,43 @@ func stageLicenses(ctx context.Context, r *release) error {
 	if err := checkLicenses(ctx, r, r.Source()); err != nil {
 		return err
 	}
-	licenses, err := readLicenses()
+	licenses, err := readLicenses(r.Source())
 	if err != nil {
 		return err
 	}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			modules, err := r.modules(ctx, r.Source(), t, p)
-			if err != nil {
-				return err
-			}
-			if err := sameModules(r, t, p, modules); err != nil {
-				return fmt.Errorf("%s for %s: %w", p.Name, t, err)
-			}
-			text := licenseTexts(r, p, modules, licenses)
-			if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, "THIRD-PARTY-LICENSES.txt"), text); err != nil {
-				return err
-			}
+	for t, p := range builds() {
+		modules, err := r.modules(ctx, r.Source(), t, p)
+		if err != nil {
+			return err
+		}
+		if err := sameModules(r, t, p, modules); err != nil {
+			return fmt.Errorf("%s for %s: %w", p.Name, t, err)
+		}
+		text := licenseTexts(r, p, modules, licenses)
+		if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, thirdPartyLicenses), text); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// checkLicenses compares licenseList with what the programs of the tree in a folder link.
+// checkLicenses compares the list of the tree in a folder with what the programs of that tree link.
 func checkLicenses(ctx context.Context, r *release, folder string) error {
-	licenses, err := readLicenses()
+	licenses, err := readLicenses(folder)
 	if err != nil {
 		return err
 	}
 	found := map[string]module{}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			modules, err := r.modules(ctx, folder, t, p)
-			if err != nil {
-				return err
-			}
-			for _, m := range modules {
-				if have, ok := found[m.Path]; ok {
-					for name, text := range m.Texts {
-						have.Texts[name] = text
-					}
-				} else {
-					found[m.Path] = m
-				}
+	for t, p := range builds() {
+		modules, err := r.modules(ctx, folder, t, p)
+		if err != nil {
+			return err
+		}
+		for _, m := range modules {
+			if have, ok := found[m.Path]; ok {
+				maps.Copy(have.Texts, m.Texts)
+			} else {
+				found[m.Path] = m
 			}
 		}
 	}
@@ -119,16 +107,21 @@ func checkLicenses(ctx context.Context, r *release, folder string) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("tools/release/licenses.txt:\n%w", errors.Join(wrong...))
+		return fmt.Errorf("%s:\n%w", licenseList, errors.Join(wrong...))
 	}
 	return nil
 }
 
-// readLicenses reads licenseList.
-func readLicenses() (map[string]license, error) {
+// readLicenses reads the list of the tree in a folder.
+func readLicenses(folder string) (map[string]license, error) {
+	file, err := os.Open(filepath.Join(folder, licenseList))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
 	licenses := map[string]license{}
 	last := ""
-	lines := bufio.NewScanner(strings.NewReader(licenseList))
+	lines := bufio.NewScanner(file)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Text()
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -136,16 +129,16 @@ func readLicenses() (map[string]license, error) {
 		}
 		parts := strings.SplitN(line, " ", 3)
 		if len(parts) != 3 {
-			return nil, fmt.Errorf("licenses.txt:%d: %q is not HASH MODULE EXPRESSION", n, line)
+			return nil, fmt.Errorf("%s:%d: %q is not HASH MODULE EXPRESSION", licenseList, n, line)
 		}
 		path := parts[1]
 		if path <= last {
-			return nil, fmt.Errorf("licenses.txt:%d: %s belongs before %s: the lines are sorted by module, each once", n, path, last)
+			return nil, fmt.Errorf("%s:%d: %s belongs before %s: the lines are sorted by module, each once", licenseList, n, path, last)
 		}
 		last = path
 		for _, id := range strings.FieldsFunc(parts[2], func(r rune) bool { return strings.ContainsRune(" ()", r) }) {
 			if id != "AND" && !slices.Contains(allowed, id) {
-				return nil, fmt.Errorf("licenses.txt:%d: %s: %s is not among the licences that licenses.go allows", n, path, id)
+				return nil, fmt.Errorf("%s:%d: %s: %s is not among the licences that licenses.go allows", licenseList, n, path, id)
 			}
 		}
 		licenses[path] = license{parts[0], parts[2]}
@@ -156,7 +149,7 @@ func readLicenses() (map[string]license, error) {
 // modules are those that a program links for a target, in the order of their paths. Go is the last.
 func (r *release) modules(ctx context.Context, folder string, t target, p program) ([]module, error) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}}{{"\t"}}{{.Version}}{{"\t"}}{{.Dir}}{{"\t"}}{{$.Dir}}{{end}}{{end}}`
-	environ := []string{"GOOS=" + t.System, "GOARCH=" + t.Architecture}
+	environ := []string{"GOOS=" + t.System, "GOARCH=" + t.Architecture, "CGO_ENABLED=0"}
 	out, err := r.command(ctx, folder, environ, nil, []string{"go", "list", "-deps", "-f", format, p.Package})
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ var steps = []step{
 	{"programs", "builds the programs, and stages them with man pages, completions and units", buildPrograms},
 	{"licenses", "writes the licence texts of what is linked into each program", stageLicenses},
 	{"archives", "packs the staged folders", packArchives},
+	{"packages", "packs the staged folders for Debian, Fedora and Alpine", writePackages},
 	{"sboms", "writes what each program is made of, as SPDX and as CycloneDX", writeSBOMs},
 	{"sums", "writes SHA256SUMS", writeSums},
 	{"sign", "signs the sums, if there is a key", signSums},
@@ -50,38 +51,38 @@ func run(ctx context.Context, args []string) (err error) {
 	dist := flags.String("dist", "dist", "the `folder` of the artefacts; it has to be empty unless -steps is given")
 	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
 	key := flags.String("key", "", "the `file` of cosign's private key; its password is in "+passwordVariable+". Nothing is signed without a key")
-	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md#by-hand", "the `URI` of who makes the release, for its provenance")
+	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md", "the `URI` of who makes the release, for its provenance")
 	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
-	licenses := flags.Bool("check-licenses", false, "compare licenses.txt with what the programs link, and make nothing")
+	licenses := flags.Bool("check-licenses", false, "compare "+licenseList+" with what the programs link, and make nothing")
 	list := flags.Bool("list", false, "print the steps, and make nothing")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is not an option", flags.Arg(0))
-	}
-	if *list {
-		for _, s := range steps {
-			fmt.Printf("%-10s %s\n", s.name, s.what)
-		}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
 		return nil
-	}
-	r := &release{Tag: *version, Builder: *builder, Started: time.Now(), environ: os.Environ()}
-	if r.Repository, err = filepath.Abs(*repository); err != nil {
+	case err != nil:
 		return err
-	}
-	if *licenses {
-		return checkLicenses(ctx, r, r.Repository)
+	case flags.NArg() > 0:
+		return fmt.Errorf("%q is not an option", flags.Arg(0))
+	case *only != "" && *work == "":
+		return errors.New("-steps needs -work, the folder in which earlier steps left their files")
 	}
 	chosen, err := choose(*only)
 	if err != nil {
 		return err
 	}
-	if *only != "" && *work == "" {
-		return errors.New("-steps needs -work, the folder in which earlier steps left their files")
+	r := &release{Tag: *version, Builder: *builder, Started: time.Now(), environ: os.Environ()}
+	for absolute, path := range map[*string]string{&r.Repository: *repository, &r.Dist: *dist, &r.Work: *work} {
+		if *absolute, err = filepath.Abs(path); err != nil {
+			return err
+		}
+	}
+	switch {
+	case *list:
+		for _, s := range steps {
+			fmt.Printf("%-10s %s\n", s.name, s.what)
+		}
+		return nil
+	case *licenses:
+		return checkLicenses(ctx, r, r.Repository)
 	}
 	if err := r.check(ctx); err != nil {
 		return err
@@ -91,22 +92,16 @@ func run(ctx context.Context, args []string) (err error) {
 			return fmt.Errorf("-key: %w", err)
 		}
 	}
-	if r.Dist, err = filepath.Abs(*dist); err != nil {
-		return err
-	}
 	if *only == "" {
 		if err := empty(r.Dist); err != nil {
 			return err
 		}
 	}
 	if *work == "" {
-		if *work, err = os.MkdirTemp("", "execagent-release-"); err != nil {
+		if r.Work, err = os.MkdirTemp("", "execagent-release-"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(*work)) }()
-	}
-	if r.Work, err = filepath.Abs(*work); err != nil {
-		return err
+		defer func() { err = errors.Join(err, os.RemoveAll(r.Work)) }()
 	}
 	for _, s := range chosen {
 		start := time.Now()
@@ -145,7 +140,7 @@ func empty(folder string) error {
 		return err
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%s is not empty: it holds %s; remove the folder, or name another one with -dist", folder, filepath.Base(entries[0].Name()))
+		return fmt.Errorf("-dist: %s is not empty, it holds %s: remove the folder, or name another one", folder, entries[0].Name())
 	}
 	return nil
 }

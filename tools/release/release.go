@@ -67,6 +67,13 @@ func (r *release) check(ctx context.Context) error {
 	if tagged != "" && tagged != commit {
 		return fmt.Errorf("the tag %s names the commit %s, and the tree is at %s: check the tag out, or choose another version", r.Tag, tagged, commit)
 	}
+	changes, err := os.ReadFile(filepath.Join(r.Repository, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	if heading := "\n## [" + r.Version() + "]"; semver.Prerelease(r.Tag) == "" && !bytes.Contains(changes, []byte(heading)) {
+		return fmt.Errorf("CHANGELOG.md has no line that begins with %q: write what the version brings", heading[1:])
+	}
 	goVersion, err := r.goVersion()
 	if err != nil {
 		return err

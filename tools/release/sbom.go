@@ -41,32 +41,27 @@ type contents struct {
 // writeSBOMs writes two bills of materials for each program and target, because some tools read only
 // SPDX, and others only CycloneDX.
 func writeSBOMs(_ context.Context, r *release) error {
-	licenses, err := readLicenses()
+	licenses, err := readLicenses(r.Source())
 	if err != nil {
 		return err
 	}
-	for _, t := range targets {
-		for _, p := range programs {
-			if !p.For(t) {
-				continue
-			}
-			c, err := r.contents(t, p, licenses)
-			if err != nil {
+	for t, p := range builds() {
+		c, err := r.contents(t, p, licenses)
+		if err != nil {
+			return err
+		}
+		name := p.Name + "_" + r.Version() + "_" + t.String()
+		asSPDX, err := r.spdxOf(c, name)
+		if err != nil {
+			return fmt.Errorf("%s: SPDX: %w", name, err)
+		}
+		asCycloneDX, err := r.cycloneDXOf(c)
+		if err != nil {
+			return fmt.Errorf("%s: CycloneDX: %w", name, err)
+		}
+		for ending, data := range map[string][]byte{".spdx.json": asSPDX, ".cdx.json": asCycloneDX} {
+			if err := writeFile(r.Artefact(name+ending), data); err != nil {
 				return err
-			}
-			name := p.Name + "_" + r.Version() + "_" + t.String()
-			asSPDX, err := r.spdxOf(c, name)
-			if err != nil {
-				return fmt.Errorf("%s: SPDX: %w", name, err)
-			}
-			asCycloneDX, err := r.cycloneDXOf(c)
-			if err != nil {
-				return fmt.Errorf("%s: CycloneDX: %w", name, err)
-			}
-			for ending, data := range map[string][]byte{".spdx.json": asSPDX, ".cdx.json": asCycloneDX} {
-				if err := writeFile(r.Artefact(name+ending), data); err != nil {
-					return err
-				}
 			}
 		}
 	}

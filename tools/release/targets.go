@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // A target is a system and an architecture that programs are built for, as Go names them.
 type target struct {
@@ -47,6 +50,19 @@ var programs = []program{
 		Name: "registry", Package: "./cmd/registry", Product: "execagent-registry", Shells: true, Systems: []string{"linux"},
 		Units: []string{"registry.service"}, XZ: true,
 	},
+}
+
+// builds are the programs of each target.
+func builds() iter.Seq2[target, program] {
+	return func(yield func(target, program) bool) {
+		for _, t := range targets {
+			for _, p := range programs {
+				if p.For(t) && !yield(t, p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // For reports whether the program is built for a target.

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { AIMessage, HumanMessage, type BaseMessage } from "@langchain/core/messages";
@@ -164,6 +164,7 @@ describe("the rules of sandboxes", () => {
     assert.ok(readFileSync(path("long"), "latin1").startsWith((first.content as string).replace(/ \[the line goes on\]$/, "")), "a part of the line is missing");
     assert.equal(first.nextOffset, 1);
     assert.deepEqual(await backend.read(path("long"), 1, 5), { content: "last", mimeType: "text/plain", startLine: 2, endLine: 2 });
+    for (const name of ["large", "large.bin", "whole", "long"]) rmSync(path(name)); // a later search would take seconds for them
     assert.deepEqual(await backend.read(path("long"), 0, 0), { content: "", mimeType: "text/plain" });
   });
 
