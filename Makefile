@@ -70,14 +70,16 @@ build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
 # The folder of the artefacts of a release, the key that signs them (cosign's, or none), and a URI of who makes it.
-DIST    ?= dist
-KEY     ?=
-BUILDER ?=
+# Whoever makes a signed release again has only its public key.
+DIST       ?= dist
+KEY        ?=
+PUBLIC_KEY ?=
+BUILDER    ?=
 
 .PHONY: release release-tool
 release: release-tool ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
 	$(if $(filter dist,$(DIST)),rm -rf dist)
-	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(BUILDER),-builder $(BUILDER))
+	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(PUBLIC_KEY),-public-key $(PUBLIC_KEY)) $(if $(BUILDER),-builder $(BUILDER))
 release-tool:
 	$(GO) build -C tools/release -o $(abspath $(BIN))/release .
 
@@ -217,6 +219,7 @@ test-tools: release-tool ## check imports, documents, citations, pictures and li
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
 	$(BIN)/release -check-licenses
 	sh test/release/refusals.sh $(BIN)/release
+	sh test/release/install.sh
 
 .PHONY: forge-check
 forge-check: ## lint the workflows of the forge (actionlint), and look up the make targets that they name

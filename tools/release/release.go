@@ -26,6 +26,7 @@ type release struct {
 	Work       string
 	Dist       string
 	Signer     *signer   // nil if the release is not signed
+	PublicKey  []byte    // PEM; that of Signer, or of the release that is made again
 	Builder    string    // a URI of who makes the release
 	Started    time.Time // when the making began
 
