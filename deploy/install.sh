@@ -230,6 +230,8 @@ unpack() {
 place() {
 	case $layout:$1 in
 	*:bin/*) printf '%s/%s' "$to" "${1#bin/}" ;;
+	# A sandbox hides fish's folder in a home, if there is one, and would say so with each command.
+	tree:share/fish/*) ! have fish || printf '%s/%s' "${to%/bin}" "$1" ;;
 	tree:share/*) printf '%s/%s' "${to%/bin}" "$1" ;;
 	tree:lib/systemd/*) [ "$to" != /usr/local/bin ] || printf '/usr/local/%s' "$1" ;;
 	esac

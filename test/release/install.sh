@@ -409,9 +409,13 @@ says "signature: verified by openssl"
 [ "$("$home/.local/bin/registry" version | head -n 1)" = "registry $version" ] || failed "registry version"
 [ "$("$home/.local/bin/agent" exec -- echo fine)" = fine ] || failed "agent exec"
 "$home/.local/bin/agent" mcp --local </dev/null || failed "agent mcp"
-for file in man/man1/agent.1 bash-completion/completions/agent zsh/site-functions/_agent fish/vendor_completions.d/agent.fish doc/execagent/LICENSE; do
+for file in man/man1/agent.1 bash-completion/completions/agent zsh/site-functions/_agent doc/execagent/LICENSE; do
 	[ -s "$home/.local/share/$file" ] || failed "no $file"
 done
+[ ! -e "$home/.local/share/fish" ] || failed "there are completions of fish without fish"
+tools with-fish curl sha256sum openssl true && mv with-fish/true with-fish/fish
+install with-fish --to "$home/.local/bin" || failed "with fish"
+[ -s "$home/.local/share/fish/vendor_completions.d/agent.fish" ] || failed "there are no completions of fish"
 if command -v cosign >/dev/null; then
 	tools cosign-only curl sha256sum cosign
 	install cosign-only --to "$home/.local/bin" || failed "cosign"

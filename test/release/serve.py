@@ -75,7 +75,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
-        self.wfile.write(body or b"")
+        if self.command != "HEAD":
+            self.wfile.write(body or b"")
 
     def send(self, file, cut=False):
         if ".." in file.parts or not file.is_file():
@@ -84,12 +85,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(size))
         self.end_headers()
+        if self.command == "HEAD":
+            return None
         with file.open("rb") as source:
             if cut and file.name.endswith((".gz", ".xz")):
                 self.wfile.write(source.read(size // 2))
                 self.close_connection = True
             else:
                 shutil.copyfileobj(source, self.wfile)
+        return None
+
+    do_HEAD = do_GET
 
     def log_message(self, *_):
         pass
