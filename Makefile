@@ -99,7 +99,7 @@ $(BIN)/venv-release/ready:
 	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify packages
+RELEASE_TESTS = verify packages images formula
 
 # The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
 TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
@@ -176,8 +176,9 @@ HARNESSES = sdk/typescript/adapters/node_modules/.package-lock.json
 # generation, and the newest.
 MCPS = $(abspath $(BIN))/mcp-1.30.0 $(abspath $(BIN))/mcp-2.3.0
 
-.PHONY: fetch
-fetch: $(VENV)/ready $(MODULES) $(HARNESSED)/ready $(HARNESSES) $(MCPS) ## fetch what the tests of the clients and of the adapters need (pip, npm)
+.PHONY: fetch fetch-sdk
+fetch: fetch-sdk $(HARNESSED)/ready $(HARNESSES) $(MCPS) ## fetch what the tests of the clients and of the adapters need (pip, npm)
+fetch-sdk: $(VENV)/ready $(MODULES)
 
 $(VENV)/ready: NEEDS = -e . --group dev
 $(HARNESSED)/ready: NEEDS = -e '.[openai-agents,pydantic-ai,deepagents,strands,adk,inspect-ai]' --group adapters
@@ -393,7 +394,7 @@ check: lint build typecheck test test-tools forge-check deploy-check ## what .ci
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+	$(MAKE) -k TESTS=nightly test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
 
 .PHONY: clean
 clean: ## remove what was built

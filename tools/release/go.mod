@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0 // SBOMs: CycloneDX
+	github.com/google/go-containerregistry v0.22.1 // images, and other artefacts of OCI
 	github.com/goreleaser/nfpm/v2 v2.48.0 // packages: deb, rpm, apk
 	github.com/in-toto/attestation v1.2.0 // provenance: statements, and the predicate of SLSA
 	github.com/secure-systems-lab/go-securesystemslib v0.11.1 // cosign's private keys, and what DSSE signs
@@ -11,6 +12,7 @@ require (
 	github.com/spdx/tools-golang v0.5.7 // SBOMs: SPDX
 	golang.org/x/mod v0.42.0 // semantic versions
 	google.golang.org/protobuf v1.36.11 // the JSON of bundles and statements
+	gopkg.in/yaml.v3 v3.0.1 // the chart's metadata
 )
 
 require (
@@ -42,6 +44,8 @@ require (
 	github.com/klauspost/pgzip v1.2.7 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/pjbgf/sha1cd v0.6.0 // indirect
 	github.com/sergi/go-diff v1.4.0 // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
@@ -54,6 +58,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/genproto v0.0.0-20230706204954-ccb25ca9f130 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20230726155614-23370e0ffb3e // indirect

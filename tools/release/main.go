@@ -32,6 +32,9 @@ var steps = []step{
 	{"pypi", "packs the agent and the client for Python for PyPI", writePyPI},
 	{"installer", "writes the version and the public key into install.sh", writeInstaller},
 	{"sboms", "writes what each program is made of, as SPDX and as CycloneDX", writeSBOMs},
+	{"images", "writes the images of the agent and of the registry, with their SBOMs", writeImages},
+	{"chart", "writes the Helm chart, alone and for a registry of images", writeChart},
+	{"formula", "writes the formula of Homebrew", writeFormula},
 	{"sums", "writes SHA256SUMS", writeSums},
 	{"sign", "signs the sums, if there is a key", signSums},
 	{"attest", "writes and signs the provenance, if there is a key", attest},
@@ -105,7 +108,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	if *only == "" {
-		if err := empty(r.Dist); err != nil {
+		if err := mustBeEmpty(r.Dist); err != nil {
 			return err
 		}
 	}
@@ -145,8 +148,8 @@ func choose(names string) ([]step, error) {
 	return chosen, nil
 }
 
-// empty reports a folder that holds files, because files of another release would be signed with this one.
-func empty(folder string) error {
+// mustBeEmpty reports a folder that holds files, because files of another release would be signed with this one.
+func mustBeEmpty(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

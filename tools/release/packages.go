@@ -43,13 +43,15 @@ var bundles = []bundle{
 	},
 }
 
-// formats are the kinds of packages, with the name of a file of each. Alpine has neither systemd nor the
-// folders of Debian's documents.
-var formats = []struct {
-	Name, File string
-	Systemd    bool
-	Zsh        string // the folder of zsh's completions
-}{
+// A format is a kind of package.
+type format struct {
+	Name    string
+	File    string // the pattern of its files' names, of the name, version and architecture of a package
+	Systemd bool   // its systems have systemd
+	Zsh     string // the folder of zsh's completions
+}
+
+var formats = []format{
 	{"deb", "%s_%s_%s.deb", true, "share/zsh/vendor-completions"},
 	{"rpm", "%s-%s-1.%s.rpm", true, "share/zsh/site-functions"},
 	{"apk", "%s_%s_%s.apk", false, "share/zsh/site-functions"},
@@ -72,7 +74,7 @@ func writePackages(_ context.Context, r *release) error {
 				}
 				// Not with the package's own spelling of a pre-release: forges write other names in place of a ~.
 				name := fmt.Sprintf(f.File, b.Name, r.Version(), architecture)
-				data, err := packBundle(r, t, b, f.Name, f.Systemd, f.Zsh)
+				data, err := packBundle(r, t, b, f)
 				if err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
@@ -85,9 +87,9 @@ func writePackages(_ context.Context, r *release) error {
 	return nil
 }
 
-func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh string) ([]byte, error) {
+func packBundle(r *release, t target, b bundle, f format) ([]byte, error) {
 	// nfpm reads files, so what differs from the stage is written to a folder of its own.
-	folder := filepath.Join(r.Work, "packages", format, t.String(), b.Name)
+	folder := filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name)
 	if err := os.RemoveAll(folder); err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			if e.Mode.IsDir() {
 				continue
 			}
-			to, data, err := place(b, name, e, format, systemd, zsh)
+			to, data, err := place(b, f, name, e)
 			if err != nil {
 				return nil, err
 			}
@@ -124,7 +126,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 		Maintainer: "The execagent maintainers <maintainers@execagent.dev>", Description: b.Summary + "\n" + b.Text,
 		Homepage: repositoryURL, License: "Apache-2.0", Vendor: "execagent", MTime: r.Time,
 	}
-	if format == "apk" {
+	if f.Name == "apk" {
 		version, err := alpineVersion(r.Version())
 		if err != nil {
 			return nil, err
@@ -133,7 +135,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 	}
 	info.RPM.Summary, info.RPM.BuildHost, info.RPM.Group, info.RPM.Compression = b.Summary, "localhost", "Development/Tools", "zstd"
 	info.Deb.Compression = "gzip" // lintian does not know zstd, and xz in Go takes 20 s for each package
-	if format == "deb" {
+	if f.Name == "deb" {
 		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * The changes are listed at\n    %s/releases/tag/%s\n\n -- %s  %s\n",
 			b.Name, strings.Replace(r.Version(), "-", "~", 1), repositoryURL, r.Tag, info.Maintainer, r.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 		documents := filepath.Join(folder, "usr/share/doc", b.Name)
@@ -148,7 +150,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			return nil, err
 		}
 	}
-	if systemd {
+	if f.Systemd {
 		for from, to := range map[string]string{".sysusers": "usr/lib/sysusers.d", ".tmpfiles": "usr/lib/tmpfiles.d"} {
 			if err := copyFile(r.Source("deploy/packages", b.Name+from), filepath.Join(folder, to, b.Name+".conf")); err != nil {
 				return nil, err
@@ -161,7 +163,7 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 				return nil, err
 			}
 			text = []byte(strings.NewReplacer("@NAME@", b.Name, "@UNITS@", strings.Join(units, " ")).Replace(string(text)))
-			*script = filepath.Join(r.Work, "packages", format, t.String(), b.Name+"."+name)
+			*script = filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name+"."+name)
 			if err := writeFile(*script, text); err != nil {
 				return nil, err
 			}
@@ -184,12 +186,12 @@ func packBundle(r *release, t target, b bundle, format string, systemd bool, zsh
 			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.Time},
 		})
 	}
-	packager, err := nfpm.Get(format)
+	packager, err := nfpm.Get(f.Name)
 	if err != nil {
 		return nil, err
 	}
 	info = nfpm.WithDefaults(info)
-	if err := nfpm.PrepareForPackager(info, format); err != nil {
+	if err := nfpm.PrepareForPackager(info, f.Name); err != nil {
 		return nil, err
 	}
 	var data bytes.Buffer
@@ -222,22 +224,22 @@ func lintian(name string) string {
 
 // place is where a file of a program's stage is installed, and with which content; "" if a package does
 // without the file.
-func place(b bundle, program string, e entry, format string, systemd bool, zsh string) (to string, data []byte, err error) {
+func place(b bundle, f format, program string, e entry) (to string, data []byte, err error) {
 	name, data := strings.TrimPrefix(e.Name, "/"), e.Data
 	switch {
 	case strings.HasPrefix(name, "lib/systemd/"):
-		if !systemd {
+		if !f.Systemd {
 			return "", nil, nil
 		}
 		data = packagedUnit(data)
 	case strings.HasPrefix(name, "share/man/"):
 		name, data = name+".gz", compressed(data)
 	case strings.HasPrefix(name, "share/zsh/"):
-		name = path.Join(zsh, path.Base(name))
+		name = path.Join(f.Zsh, path.Base(name))
 	case strings.HasPrefix(name, "share/doc/"):
 		switch base := path.Base(name); base {
 		case "LICENSE": // Debian has it, and its file copyright says where
-			if format == "deb" || program != b.Programs[0] {
+			if f.Name == "deb" || program != b.Programs[0] {
 				return "", nil, nil
 			}
 		case "README.md", "CHANGELOG.md": // once in a package

@@ -1,0 +1,23 @@
+#!/bin/sh
+# formula.sh DIST reads the formula of Homebrew with Ruby: its syntax, and that each sum is the one of the file that its
+# URL names. Homebrew itself runs neither as root nor without the internet, so its installation is not tried.
+set -eu
+
+dist=$(realpath "$1")
+formula=$dist/execagent.rb
+failed() {
+	echo "formula.sh: $*" >&2
+	exit 1
+}
+ruby -wc "$formula" >/dev/null || failed 'the formula is no Ruby'
+awk '/^ *url /{ gsub(/"/, "", $2); n = split($2, part, "/"); file = part[n] } /^ *sha256 /{ gsub(/"/, "", $2); print $2 "  " file }' "$formula" >"$dist/../formula.sums"
+[ "$(wc -l <"$dist/../formula.sums")" -ge 4 ] || failed 'the formula has fewer archives than architectures and programs'
+(cd "$dist" && sha256sum --quiet -c ../formula.sums) || failed 'a sum is another one'
+# What it installs is in the archive.
+archive=$(ls "$dist"/execagent_*_linux_amd64.tar.gz)
+tar -tzf "$archive" >"$dist/../formula.files"
+for path in $(sed -n 's/.*install "\([^"]*\)".*/\1/p; s/.*Dir\["\([^"*]*\)\*"\].*/\1/p' "$formula" | grep -v agent-mcp); do
+	grep -q "^[^/]*/$path" "$dist/../formula.files" || failed "the archive has no $path"
+done
+rm "$dist/../formula.sums" "$dist/../formula.files"
+echo 'formula: its syntax, its sums, its files'
