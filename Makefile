@@ -87,9 +87,11 @@ release-tool:
 release-check: ## make a release twice, in two folders with empty caches, and compare; look for paths of this machine
 	sh test/release/check.sh $(VERSION)
 
-# What signs and verifies in the tests of a release, and what reads its SBOMs.
+# What signs and verifies in the tests of a release, what reads its SBOMs, and what installs its packages for PyPI and
+# npm: with an old Node and with one that has process.execve.
 COSIGN     = v3.1.3
-VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'
+VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0' pipx==1.18.4 uv==0.13.9 twine==7.0.0
+NODES      = node16@npm:node@16.20.2 node24@npm:node@24.21.0
 
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
@@ -97,9 +99,17 @@ $(BIN)/venv-release/ready:
 	python3 -m venv $(@D)
 	$(@D)/bin/pip install -q $(VALIDATORS)
 	touch $@
+# What pipx and the client for Python depend on, and what builds the client.
+$(BIN)/wheels-release/ready: $(BIN)/venv-release/ready tools/release/backend.txt
+	$(<D)/bin/pip download -q --no-deps -d $(@D) pip==26.3 websockets==17.4
+	$(<D)/bin/pip download -q --no-deps --require-hashes -d $(@D) -r tools/release/backend.txt
+	touch $@
+$(BIN)/nodes-release/ready:
+	npm install --silent --no-audit --no-fund --prefix $(@D) $(NODES)
+	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify packages images formula
+RELEASE_TESTS = verify packages images formula install npm pypi stranger
 
 # The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
 TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
@@ -111,8 +121,9 @@ $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
 
 .PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
 release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
-$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(BIN)/venv-release/ready
-	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python sh test/release/$*.sh $(TESTED)/dist
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(addprefix $(BIN)/,venv-release/ready wheels-release/ready nodes-release/ready)
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python WHEELS=$(abspath $(BIN))/wheels-release \
+		NODES="$$(echo $(abspath $(BIN))/nodes-release/node_modules/node*/bin/node)" sh test/release/$*.sh $(TESTED)/dist
 
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
@@ -216,7 +227,7 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
-test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
+test-tools: release-tool ## check imports, documents, citations, pictures, licences, install.sh, and the programs that run the tests
 	$(GO) test -C tools -count=1 ./testrun ./lint ./archtest ./pictures
 	$(BIN)/release -check-licenses
 	sh test/release/refusals.sh $(BIN)/release

@@ -25,7 +25,7 @@ failed() {
 is() { [ "$1" = "$2" ] || failed "$3: \"$2\", want \"$1\""; }
 
 mkdir -p site/pypi home
-ln -s "$dist"/pypi/* "$WHEELS"/* site/pypi/
+ln -s "$dist"/pypi/* "$WHEELS"/*.whl site/pypi/
 python3 "$here/serve.py" "$work/site" >url &
 server=$!
 until [ -s url ]; do sleep 0.05; done
