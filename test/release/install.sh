@@ -413,7 +413,7 @@ for file in man/man1/agent.1 bash-completion/completions/agent zsh/site-function
 	[ -s "$home/.local/share/$file" ] || failed "no $file"
 done
 [ ! -e "$home/.local/share/fish" ] || failed "there are completions of fish without fish"
-tools with-fish curl sha256sum openssl true && mv with-fish/true with-fish/fish
+tools with-fish curl sha256sum openssl && ln -s "$(command -v cat)" with-fish/fish
 install with-fish --to "$home/.local/bin" || failed "with fish"
 [ -s "$home/.local/share/fish/vendor_completions.d/agent.fish" ] || failed "there are no completions of fish"
 if command -v cosign >/dev/null; then
