@@ -99,6 +99,9 @@ settle() {
 	/*) ;;
 	*) to=$PWD/$to ;;
 	esac
+	case $to/ in
+	*/../*) die "--to: $to has .. in it: name the folder without" ;;
+	esac
 	while [ "$to" != / ] && [ "${to%/}" != "$to" ]; do to=${to%/}; done
 	layout=flat lists=$to/.execagent-
 	case $to in

@@ -264,6 +264,7 @@ everything() {
 	done
 	refuses "is not a folder" usual --to "$home/$bin/agent/bin"
 	refuses "belongs to the system" usual --to /bin
+	refuses "has .. in it" usual --to ../elsewhere
 
 	# Another machine, another tool.
 	install no-curl --to "$home/$bin" --version 1.1.0 || failed "wget"
