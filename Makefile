@@ -69,7 +69,7 @@ build-agent:
 build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
-# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and a URI of who makes it.
+# The folder of the artefacts of a release, the key that signs them (cosign's, or none), and the URI of the builder.
 # Whoever makes a signed release again has only its public key.
 DIST       ?= dist
 KEY        ?=
@@ -93,16 +93,15 @@ COSIGN     = v3.1.3
 VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0' pipx==1.18.4 uv==0.13.9 twine==7.0.0
 NODES      = node16@npm:node@16.20.2 node24@npm:node@24.21.0
 
+CHECKED    = $(abspath $(BIN))/venv-release
+
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
-$(BIN)/venv-release/ready:
-	python3 -m venv $(@D)
-	$(@D)/bin/pip install -q $(VALIDATORS)
-	touch $@
+$(CHECKED)/ready: NEEDS = $(VALIDATORS)
 # What pipx and the client for Python depend on, and what builds the client.
-$(BIN)/wheels-release/ready: $(BIN)/venv-release/ready tools/release/backend.txt
-	$(<D)/bin/pip download -q --no-deps -d $(@D) pip==26.3 websockets==17.4
-	$(<D)/bin/pip download -q --no-deps --require-hashes -d $(@D) -r tools/release/backend.txt
+$(BIN)/wheels-release/ready: $(CHECKED)/ready tools/release/backend.txt
+	$(CHECKED)/bin/pip download -q --no-deps -d $(@D) pip==26.3 websockets==17.4
+	$(CHECKED)/bin/pip download -q --no-deps --require-hashes -d $(@D) -r tools/release/backend.txt
 	touch $@
 $(BIN)/nodes-release/ready:
 	npm install --silent --no-audit --no-fund --prefix $(@D) $(NODES)
@@ -121,8 +120,8 @@ $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
 
 .PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
 release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
-$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(addprefix $(BIN)/,venv-release/ready wheels-release/ready nodes-release/ready)
-	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(abspath $(BIN))/venv-release/bin/python WHEELS=$(abspath $(BIN))/wheels-release \
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(CHECKED)/ready $(BIN)/wheels-release/ready $(BIN)/nodes-release/ready
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(CHECKED)/bin/python WHEELS=$(abspath $(BIN))/wheels-release \
 		NODES="$$(echo $(abspath $(BIN))/nodes-release/node_modules/node*/bin/node)" sh test/release/$*.sh $(TESTED)/dist
 
 .PHONY: man
@@ -160,7 +159,7 @@ merge-raced:
 	@$(RACERUN) $(GOTEST) $(RACE) $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
 merge-others:
 	@$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)' | \
-		awk '/$(subst /,\/,$(LONGEST))/ { print; next } { later = later "\n" $$0 } END { print later }')
+		awk -v longest='$(LONGEST)' '$$0 ~ longest { print; next } { later = later "\n" $$0 } END { print later }')
 
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
@@ -238,6 +237,8 @@ forge-check: ## lint the workflows of the forge (actionlint), and look up the ma
 	$(TOOL) actionlint
 	@for target in $$(sed -n 's/^ *\(- run: \|run: \)\{0,1\}make \([a-z][a-z-]*\).*/\2/p; s/^ *part: \[\(.*\)\]/\1/p' .github/workflows/*.yml | tr -d ,); do \
 		grep -q "^$$target:" Makefile || { echo "a workflow names make $$target, which does not exist" >&2; exit 1; }; done
+	@sed -n 's/^ *part: \[\(.*\)\]/\1/p' .github/workflows/nightly.yml | tr -d , | grep -qx '$(NIGHTLY)' || \
+		{ echo 'nightly.yml has other parts than make nightly: $(NIGHTLY)' >&2; exit 1; }
 
 .PHONY: gen
 gen: ## compile the system call filters and the relay's frames again (needs libseccomp and protoc)
@@ -402,10 +403,13 @@ deploy-check: build ## render and check what is in deploy: manifests, chart, com
 check: TESTS = merge
 check: lint build typecheck test test-tools forge-check deploy-check ## what .ci/run runs, besides the network-dependent steps
 
+# The parts of nightly, each of which the forge runs on a machine of its own.
+NIGHTLY = test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+
 .PHONY: nightly
 nightly: TESTS = nightly
 nightly: ## run what takes hours: all tests with the race detector, hunts, fuzzing, containers, kernels, programs
-	$(MAKE) -k TESTS=nightly test adapters cross containers fuzz cuts soak exec-races hunt upgrade kernels programs interop-nouserns interop-versions release-check release-test
+	$(MAKE) -k TESTS=nightly $(NIGHTLY)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
+	"sync"
 )
 
 // Compatible is the version of codex exec-server whose protocol we speak.
@@ -17,11 +18,14 @@ const Compatible = "0.171.0"
 // unstamped is the version of programs that Go has stamped no version into, such as tests.
 const unstamped = "0.0.0-dev"
 
+// information is what the Go command has noted in this program. It is read once, because to read it is to parse it.
+var information = sync.OnceValues(debug.ReadBuildInfo)
+
 // Version is the version of this program, as Go has stamped it: the tag of its commit without the v. Without a
 // tag it is a version that sorts after the last tag and names the commit. It ends in +dirty if the
 // tree held changes that are in no commit.
 func Version() string {
-	info, ok := debug.ReadBuildInfo()
+	info, ok := information()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
 		return unstamped
 	}
@@ -48,7 +52,7 @@ type Info struct {
 // This returns the version, and what the build has noted in this program.
 func This(program string) Info {
 	b := Info{Program: program, Version: Version(), Commit: "unknown", Compatible: Compatible, Executor: ExecutorVersion(), Go: "unknown"}
-	info, ok := debug.ReadBuildInfo()
+	info, ok := information()
 	if !ok {
 		return b
 	}

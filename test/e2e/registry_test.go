@@ -317,9 +317,10 @@ func TestUpgrade(t *testing.T) {
 	for client, server := range map[string]string{oldAgent: rig.Agent(t), rig.Agent(t): oldAgent} {
 		socket := "unix://" + filepath.Join(t.TempDir(), "s")
 		agent := rig.Start(t, rig.Command(t, server, "--listen", socket))
-		line := `cat; echo "$0" >&2; exit 7`
-		ran := finish(t, rig.Command(t, "sh", "-c", `until "$1" health --url "$2" 2>/dev/null; do sleep 0.1; done; echo in | "$1" exec --url "$2" -- sh -c "$3" err`, "sh", client, socket, line))
-		rig.Is(t, ran, result{"in\n", "err\n", 7}, "%s runs a command on %s", client, server)
+		rig.Is(t, agent.Line(t), socket, "it listens at")
+		command := rig.Command(t, client, "exec", "--url", socket, "--", "sh", "-c", "cat; echo err >&2; exit 7")
+		command.Stdin = strings.NewReader("in\n")
+		rig.Is(t, finish(t, command), result{"in\n", "err\n", 7}, "%s runs a command on %s", client, server)
 		agent.Terminate(t)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -68,9 +69,10 @@ func (r *release) ArchiveName(p program, t target) string {
 
 // An entry is a file or a folder of an archive.
 type entry struct {
-	Name string
-	Mode fs.FileMode // without the bits that the umask of this machine decides
-	Data []byte
+	Name  string
+	Mode  fs.FileMode // without the bits that the umask of this machine decides
+	Owner int         // the ids of the user and of the group in a tar archive: 0 is root
+	Data  []byte
 }
 
 // readStage reads the files below a folder in the order of their paths. Their names begin with root.
@@ -106,11 +108,14 @@ func readStage(folder, root string) ([]entry, error) {
 	return entries, err
 }
 
-// packTar writes entries as a tar archive, of the time of the release and of root.
+// packTar writes entries as a tar archive of the time of the release.
 func packTar(w io.Writer, r *release, entries []entry) error {
 	archive := tar.NewWriter(w)
 	for _, e := range entries {
-		header := &tar.Header{Name: e.Name, Mode: int64(e.Mode.Perm()), ModTime: r.Time, Format: tar.FormatPAX, Typeflag: tar.TypeReg, Size: int64(len(e.Data))}
+		header := &tar.Header{
+			Name: e.Name, Mode: int64(e.Mode.Perm()), Uid: e.Owner, Gid: e.Owner, ModTime: r.Time, Format: tar.FormatPAX,
+			Typeflag: tar.TypeReg, Size: int64(len(e.Data)),
+		}
 		if e.Mode.IsDir() {
 			header.Typeflag, header.Name = tar.TypeDir, e.Name+"/"
 		}
@@ -141,4 +146,18 @@ func packZip(w io.Writer, r *release, entries []entry) error {
 		}
 	}
 	return archive.Close()
+}
+
+// compressed is data as gzip -9n writes it.
+func compressed(data []byte) []byte {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err == nil {
+		_, _ = w.Write(data) // to memory: no error
+		err = w.Close()
+	}
+	if err != nil {
+		panic(err)
+	}
+	return out.Bytes()
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,24 +46,15 @@ func writeChart(_ context.Context, r *release) error {
 		return err
 	}
 	files = append(files, entry{Name: "execagent/LICENSE", Mode: 0o644, Data: license})
-	var archive, packed bytes.Buffer
+	var archive bytes.Buffer
 	if err := packTar(&archive, r, files); err != nil {
 		return err
 	}
-	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
+	packed := compressed(archive.Bytes())
+	if err := writeFile(r.Artefact("execagent-chart-"+r.Version()+".tgz"), packed); err != nil {
 		return err
 	}
-	if _, err := archive.WriteTo(w); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	if err := writeFile(r.Artefact("execagent-chart-"+r.Version()+".tgz"), packed.Bytes()); err != nil {
-		return err
-	}
-	return r.writeChartArtefact(metadata, packed.Bytes())
+	return r.writeChartArtefact(metadata, packed)
 }
 
 // writeChartArtefact writes the manifest that helm push makes of a chart (https://helm.sh/docs/topics/registries/).

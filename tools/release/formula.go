@@ -67,10 +67,7 @@ func writeFormula(_ context.Context, r *release) error {
 	var systems []formulaSystem
 	for _, system := range []struct{ ours, theirs string }{{"darwin", "macos"}, {"linux", "linux"}} {
 		made := formulaSystem{Name: system.theirs}
-		for _, t := range targets {
-			if t.System != system.ours {
-				continue
-			}
+		for _, t := range targetsOf(system.ours) {
 			agent, err := r.formulaArchive("agent", t)
 			if err != nil {
 				return err

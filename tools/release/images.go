@@ -1,11 +1,11 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -95,10 +95,7 @@ func (r *release) index(i image) (v1.ImageIndex, error) {
 		"org.opencontainers.image.created":     r.Time.Format(time.RFC3339),
 	}
 	list := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, t := range targets {
-		if t.System != "linux" {
-			continue
-		}
+	for _, t := range targetsOf("linux") {
 		made, err := r.image(i, t, labels)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t, err)
@@ -110,9 +107,9 @@ func (r *release) index(i image) (v1.ImageIndex, error) {
 		platform := &v1.Platform{OS: t.System, Architecture: t.Architecture}
 		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: made, Descriptor: v1.Descriptor{Platform: platform}})
 		for _, kind := range []struct{ ending, media string }{
-			{"spdx", "application/spdx+json"}, {"cdx", "application/vnd.cyclonedx+json"},
+			{spdxEnding, "application/spdx+json"}, {cycloneDXEnding, "application/vnd.cyclonedx+json"},
 		} {
-			text, err := os.ReadFile(r.Artefact(i.Program + "_" + r.Version() + "_" + t.String() + "." + kind.ending + ".json"))
+			text, err := os.ReadFile(r.Artefact(r.sbomName(i.Program, t) + kind.ending))
 			if err != nil {
 				return nil, err
 			}
@@ -133,24 +130,12 @@ func (r *release) image(i image, t target, labels map[string]string) (v1.Image, 
 	if err != nil {
 		return nil, err
 	}
-	var files bytes.Buffer
-	archive := tar.NewWriter(&files)
-	headers := []*tar.Header{{Name: i.Program, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))}}
+	entries := []entry{{Name: i.Program, Mode: 0o755, Data: data}}
 	if i.Folder != "" {
-		headers = append(headers, &tar.Header{Name: i.Folder + "/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: imageUser, Gid: imageUser})
+		entries = append(entries, entry{Name: i.Folder, Mode: fs.ModeDir | 0o755, Owner: imageUser})
 	}
-	for _, h := range headers {
-		h.ModTime, h.Format = r.Time, tar.FormatPAX
-		if err := archive.WriteHeader(h); err != nil {
-			return nil, err
-		}
-		if h.Typeflag == tar.TypeReg {
-			if _, err := archive.Write(data); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := archive.Close(); err != nil {
+	var files bytes.Buffer
+	if err := packTar(&files, r, entries); err != nil {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }

@@ -47,47 +47,48 @@ var licenseFile = regexp.MustCompile(`(?i)^(licen[sc]e|copying|copyright|notice|
 
 // stageLicenses writes the licence texts of each program beside it. It refuses a module that nobody has looked at.
 func stageLicenses(ctx context.Context, r *release) error {
-	if err := checkLicenses(ctx, r, r.Source()); err != nil {
-		return err
-	}
-	licenses, err := readLicenses(r.Source())
+	licenses, all, err := checkLicenses(ctx, r, r.Source())
 	if err != nil {
 		return err
 	}
-	for t, p := range builds() {
-		modules, err := r.modules(ctx, r.Source(), t, p)
-		if err != nil {
-			return err
+	for _, l := range all {
+		if err := sameModules(r, l); err != nil {
+			return fmt.Errorf("%s for %s: %w", l.program.Name, l.target, err)
 		}
-		if err := sameModules(r, t, p, modules); err != nil {
-			return fmt.Errorf("%s for %s: %w", p.Name, t, err)
-		}
-		text := licenseTexts(r, p, modules, licenses)
-		if err := writeFile(r.Stage(t, p.Name, "share/doc", p.Product, thirdPartyLicenses), text); err != nil {
+		text := licenseTexts(r, l.program, l.modules, licenses)
+		if err := writeFile(r.Stage(l.target, l.program.Name, "share/doc", l.program.Product, thirdPartyLicenses), text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkLicenses compares the list of the tree in a folder with what the programs of that tree link.
-func checkLicenses(ctx context.Context, r *release, folder string) error {
+// linked are the modules of a program for a target, in the order of their paths. Go is the last.
+type linked struct {
+	target  target
+	program program
+	modules []module
+}
+
+// checkLicenses compares the list of the tree in a folder with what the programs of that tree link. It returns both.
+func checkLicenses(ctx context.Context, r *release, folder string) (map[string]license, []linked, error) {
 	licenses, err := readLicenses(folder)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	found := map[string]module{}
+	var all []linked
 	for t, p := range builds() {
 		modules, err := r.modules(ctx, folder, t, p)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
+		all = append(all, linked{t, p, modules})
 		for _, m := range modules {
-			if have, ok := found[m.Path]; ok {
-				maps.Copy(have.Texts, m.Texts)
-			} else {
-				found[m.Path] = m
+			if _, ok := found[m.Path]; !ok {
+				found[m.Path] = module{m.Path, m.Version, m.Folder, map[string]string{}}
 			}
+			maps.Copy(found[m.Path].Texts, m.Texts) // other targets link other packages of a module
 		}
 	}
 	var wrong []error
@@ -110,9 +111,9 @@ func checkLicenses(ctx context.Context, r *release, folder string) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("%s:\n%w", licenseList, errors.Join(wrong...))
+		return nil, nil, fmt.Errorf("%s:\n%w", licenseList, errors.Join(wrong...))
 	}
-	return nil
+	return licenses, all, nil
 }
 
 // readLicenses reads the list of the tree in a folder.
@@ -149,7 +150,7 @@ func readLicenses(folder string) (map[string]license, error) {
 	return licenses, lines.Err()
 }
 
-// modules are those that a program links for a target, in the order of their paths. Go is the last.
+// modules are those of linked.
 func (r *release) modules(ctx context.Context, folder string, t target, p program) ([]module, error) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}}{{"\t"}}{{.Version}}{{"\t"}}{{.Dir}}{{"\t"}}{{$.Dir}}{{end}}{{end}}`
 	environ := []string{"GOOS=" + t.System, "GOARCH=" + t.Architecture, "CGO_ENABLED=0"}
@@ -216,22 +217,22 @@ func (m module) read(folder string) error {
 }
 
 // sameModules compares modules with what the program itself says that it is made of.
-func sameModules(r *release, t target, p program, modules []module) error {
-	info, err := buildinfo.ReadFile(r.Stage(t, p.Name, "bin", t.Executable(p.Name)))
+func sameModules(r *release, l linked) error {
+	info, err := buildinfo.ReadFile(r.Stage(l.target, l.program.Name, "bin", l.target.Executable(l.program.Name)))
 	if err != nil {
 		return err
 	}
-	var listed, linked []string
-	for _, m := range modules[:len(modules)-1] {
+	var listed, stamped []string
+	for _, m := range l.modules[:len(l.modules)-1] {
 		listed = append(listed, m.Path+" "+m.Version)
 	}
 	for _, m := range info.Deps {
-		linked = append(linked, m.Path+" "+m.Version)
+		stamped = append(stamped, m.Path+" "+m.Version)
 	}
 	slices.Sort(listed)
-	slices.Sort(linked)
-	if !slices.Equal(listed, linked) {
-		return fmt.Errorf("it is made of the modules\n%s\nand go list names\n%s", strings.Join(linked, "\n"), strings.Join(listed, "\n"))
+	slices.Sort(stamped)
+	if !slices.Equal(listed, stamped) {
+		return fmt.Errorf("it is made of the modules\n%s\nand go list names\n%s", strings.Join(stamped, "\n"), strings.Join(listed, "\n"))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) (err error) {
 	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
 	key := flags.String("key", "", "the `file` of cosign's private key; its password is in "+passwordVariable+". Nothing is signed without a key")
 	public := flags.String("public-key", "", "the `file` of the public key of a release that is made again, for its installer; with -key it is that key's")
-	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md", "the `URI` of who makes the release, for its provenance")
+	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md", "the `URI` of the builder, which the provenance of the release names")
 	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
 	licenses := flags.Bool("check-licenses", false, "compare "+licenseList+" with what the programs link, and make nothing")
 	list := flags.Bool("list", false, "print the steps, and make nothing")
@@ -91,7 +91,8 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		return nil
 	case *licenses:
-		return checkLicenses(ctx, r, r.Repository)
+		_, _, err := checkLicenses(ctx, r, r.Repository)
+		return err
 	}
 	if err := r.check(ctx); err != nil {
 		return err

@@ -113,10 +113,10 @@ func agentFiles(r *release, t target) (executables, licenses []entry, err error)
 		}
 		var program, others []byte
 		if program, err = os.ReadFile(r.Stage(t, p.Name, "bin", t.Executable(p.Name))); err == nil {
-			others, err = os.ReadFile(r.Stage(t, p.Name, "share/doc", p.Product, thirdParty))
+			others, err = os.ReadFile(r.Stage(t, p.Name, "share/doc", p.Product, thirdPartyLicenses))
 		}
 		executables = append(executables, entry{Name: t.Executable(p.Name), Mode: 0o755, Data: program})
-		licenses = append(licenses, entry{Name: p.Name + "-" + thirdParty, Mode: 0o644, Data: others})
+		licenses = append(licenses, entry{Name: p.Name + "-" + thirdPartyLicenses, Mode: 0o644, Data: others})
 	}
 	return executables, licenses, err
 }

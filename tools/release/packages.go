@@ -2,10 +2,9 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -60,12 +59,12 @@ var formats = []format{
 // architectures are the names of an architecture in packages that are not Debian's.
 var architectures = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
+// maintainer is whom a package names as the one to ask.
+const maintainer = "The execagent maintainers <maintainers@execagent.dev>"
+
 // writePackages writes the packages of every format for each Linux target.
 func writePackages(_ context.Context, r *release) error {
-	for _, t := range targets {
-		if t.System != "linux" {
-			continue
-		}
+	for _, t := range targetsOf("linux") {
 		for _, b := range bundles {
 			for _, f := range formats {
 				architecture := architectures[t.Architecture]
@@ -88,85 +87,36 @@ func writePackages(_ context.Context, r *release) error {
 }
 
 func packBundle(r *release, t target, b bundle, f format) ([]byte, error) {
-	// nfpm reads files, so what differs from the stage is written to a folder of its own.
+	// nfpm reads files, and installs others than the stages have. So they are written to a folder of their own.
 	folder := filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name)
 	if err := os.RemoveAll(folder); err != nil {
 		return nil, err
 	}
-	var units []string
-	for _, name := range b.Programs {
-		entries, err := readStage(r.Stage(t, name), "")
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if e.Mode.IsDir() {
-				continue
-			}
-			to, data, err := place(b, f, name, e)
-			if err != nil {
-				return nil, err
-			}
-			if to == "" {
-				continue
-			}
-			if strings.HasSuffix(to, ".service") {
-				units = append(units, path.Base(to))
-			}
-			if err := writeFile(filepath.Join(folder, to), data); err != nil {
-				return nil, err
-			}
-			if err := os.Chmod(filepath.Join(folder, to), e.Mode.Perm()); err != nil {
-				return nil, err
-			}
-		}
+	units, err := placePrograms(r, t, b, f, folder)
+	if err != nil {
+		return nil, err
 	}
 	info := &nfpm.Info{
 		Name: b.Name, Arch: t.Architecture, Platform: "linux", Version: r.Version(), Section: "admin", Priority: "optional",
-		Maintainer: "The execagent maintainers <maintainers@execagent.dev>", Description: b.Summary + "\n" + b.Text,
+		Maintainer: maintainer, Description: b.Summary + "\n" + b.Text,
 		Homepage: repositoryURL, License: "Apache-2.0", Vendor: "execagent", MTime: r.Time,
-	}
-	if f.Name == "apk" {
-		version, err := alpineVersion(r.Version())
-		if err != nil {
-			return nil, err
-		}
-		info.Version, info.VersionSchema = version, "none"
 	}
 	info.RPM.Summary, info.RPM.BuildHost, info.RPM.Group, info.RPM.Compression = b.Summary, "localhost", "Development/Tools", "zstd"
 	info.Deb.Compression = "gzip" // lintian does not know zstd, and xz in Go takes 20 s for each package
-	if f.Name == "deb" {
-		changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * The changes are listed at\n    %s/releases/tag/%s\n\n -- %s  %s\n",
-			b.Name, strings.Replace(r.Version(), "-", "~", 1), repositoryURL, r.Tag, info.Maintainer, r.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
-		documents := filepath.Join(folder, "usr/share/doc", b.Name)
-		if err := writeFile(filepath.Join(documents, "changelog.gz"), compressed([]byte(changes))); err != nil {
+	switch f.Name {
+	case "deb":
+		if err := addDebianDocuments(r, b, folder); err != nil {
 			return nil, err
 		}
-		if err := copyFile(r.Source("deploy/packages/copyright"), filepath.Join(documents, "copyright")); err != nil {
+	case "apk":
+		if info.Version, err = alpineVersion(r.Version()); err != nil {
 			return nil, err
 		}
-		overrides := filepath.Join(folder, "usr/share/lintian/overrides", b.Name)
-		if err := writeFile(overrides, []byte(lintian(b.Name))); err != nil {
-			return nil, err
-		}
+		info.VersionSchema = "none"
 	}
 	if f.Systemd {
-		for from, to := range map[string]string{".sysusers": "usr/lib/sysusers.d", ".tmpfiles": "usr/lib/tmpfiles.d"} {
-			if err := copyFile(r.Source("deploy/packages", b.Name+from), filepath.Join(folder, to, b.Name+".conf")); err != nil {
-				return nil, err
-			}
-		}
-		scripts := map[string]*string{"postinstall": &info.Scripts.PostInstall, "preremove": &info.Scripts.PreRemove, "postremove": &info.Scripts.PostRemove}
-		for name, script := range scripts {
-			text, err := os.ReadFile(r.Source("deploy/packages", name))
-			if err != nil {
-				return nil, err
-			}
-			text = []byte(strings.NewReplacer("@NAME@", b.Name, "@UNITS@", strings.Join(units, " ")).Replace(string(text)))
-			*script = filepath.Join(r.Work, "packages", f.Name, t.String(), b.Name+"."+name)
-			if err := writeFile(*script, text); err != nil {
-				return nil, err
-			}
+		if err := addService(r, b, folder, units, &info.Scripts); err != nil {
+			return nil, err
 		}
 	}
 	entries, err := readStage(folder, "/")
@@ -177,13 +127,9 @@ func packBundle(r *release, t target, b bundle, f format) ([]byte, error) {
 		if e.Mode.IsDir() {
 			continue
 		}
-		mode := fs.FileMode(0o644)
-		if strings.HasPrefix(e.Name, "/usr/bin/") {
-			mode = 0o755
-		}
 		info.Contents = append(info.Contents, &files.Content{
 			Source: filepath.Join(folder, e.Name), Destination: e.Name, Type: files.TypeFile,
-			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.Time},
+			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: e.Mode, MTime: r.Time},
 		})
 	}
 	packager, err := nfpm.Get(f.Name)
@@ -197,6 +143,65 @@ func packBundle(r *release, t target, b bundle, f format) ([]byte, error) {
 	var data bytes.Buffer
 	err = packager.Package(info, &data)
 	return data.Bytes(), err
+}
+
+// placePrograms writes the files of the programs of a package to a folder. It returns the names of their units.
+func placePrograms(r *release, t target, b bundle, f format, folder string) (units []string, err error) {
+	for _, name := range b.Programs {
+		entries, err := readStage(r.Stage(t, name), "")
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.Mode.IsDir() {
+				continue
+			}
+			to, data := place(b, f, name, e)
+			if to == "" {
+				continue
+			}
+			if strings.HasSuffix(to, ".service") {
+				units = append(units, path.Base(to))
+			}
+			if err := errors.Join(writeFile(filepath.Join(folder, to), data), os.Chmod(filepath.Join(folder, to), e.Mode)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return units, nil
+}
+
+// addDebianDocuments adds the documents that every package of Debian has (Debian Policy Manual, 12.5 and 12.7), and
+// the tags of lintian that do not hold.
+func addDebianDocuments(r *release, b bundle, folder string) error {
+	changes := fmt.Sprintf("%s (%s) stable; urgency=medium\n\n  * The changes are listed at\n    %s/releases/tag/%s\n\n -- %s  %s\n",
+		b.Name, strings.Replace(r.Version(), "-", "~", 1), repositoryURL, r.Tag, maintainer, r.Time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
+	documents := filepath.Join(folder, "usr/share/doc", b.Name)
+	return errors.Join(
+		writeFile(filepath.Join(documents, "changelog.gz"), compressed([]byte(changes))),
+		copyFile(r.Source("deploy/packages/copyright"), filepath.Join(documents, "copyright")),
+		writeFile(filepath.Join(folder, "usr/share/lintian/overrides", b.Name), []byte(lintian(b.Name))))
+}
+
+// addService adds the user and the folders of the services of a package, and the scripts that make and end them.
+func addService(r *release, b bundle, folder string, units []string, scripts *nfpm.Scripts) error {
+	for from, to := range map[string]string{".sysusers": "usr/lib/sysusers.d", ".tmpfiles": "usr/lib/tmpfiles.d"} {
+		if err := copyFile(r.Source("deploy/packages", b.Name+from), filepath.Join(folder, to, b.Name+".conf")); err != nil {
+			return err
+		}
+	}
+	words := strings.NewReplacer("@NAME@", b.Name, "@UNITS@", strings.Join(units, " "))
+	for name, script := range map[string]*string{"postinstall": &scripts.PostInstall, "preremove": &scripts.PreRemove, "postremove": &scripts.PostRemove} {
+		text, err := os.ReadFile(r.Source("deploy/packages", name))
+		if err != nil {
+			return err
+		}
+		*script = folder + "." + name
+		if err := writeFile(*script, []byte(words.Replace(string(text)))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // alpineVersion is a semantic version as Alpine writes it: 0.1.0-rc.1 is 0.1.0_rc1. apk knows four words for
@@ -224,12 +229,12 @@ func lintian(name string) string {
 
 // place is where a file of a program's stage is installed, and with which content; "" if a package does
 // without the file.
-func place(b bundle, f format, program string, e entry) (to string, data []byte, err error) {
+func place(b bundle, f format, program string, e entry) (to string, data []byte) {
 	name, data := strings.TrimPrefix(e.Name, "/"), e.Data
 	switch {
 	case strings.HasPrefix(name, "lib/systemd/"):
 		if !f.Systemd {
-			return "", nil, nil
+			return "", nil
 		}
 		data = packagedUnit(data)
 	case strings.HasPrefix(name, "share/man/"):
@@ -240,17 +245,17 @@ func place(b bundle, f format, program string, e entry) (to string, data []byte,
 		switch base := path.Base(name); base {
 		case "LICENSE": // Debian has it, and its file copyright says where
 			if f.Name == "deb" || program != b.Programs[0] {
-				return "", nil, nil
+				return "", nil
 			}
 		case "README.md", "CHANGELOG.md": // once in a package
 			if program != b.Programs[0] {
-				return "", nil, nil
+				return "", nil
 			}
 		case thirdPartyLicenses:
 			name = path.Join("share/doc", b.Name, strings.TrimSuffix(base, path.Ext(base))+"-"+program+path.Ext(base))
 		}
 	}
-	return path.Join("usr", name), data, nil
+	return path.Join("usr", name), data
 }
 
 // packagedUnit is a unit for the programs of a package, without the commands that install it by hand. These are
@@ -263,18 +268,4 @@ func packagedUnit(unit []byte) []byte {
 		lines = slices.Delete(lines, first, first+max(count, 0))
 	}
 	return []byte(strings.Join(lines, ""))
-}
-
-// compressed is data as gzip -9n writes it.
-func compressed(data []byte) []byte {
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err == nil {
-		_, _ = w.Write(data) // to memory: no error
-		err = w.Close()
-	}
-	if err != nil {
-		panic(err)
-	}
-	return out.Bytes()
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// attest writes and signs the provenance of SLSA 1.0: out of what, how and by whom every artefact was made.
+// attest writes and signs the provenance of SLSA 1.0: it names the source, the build and the builder of every artefact.
 func attest(_ context.Context, r *release) error {
 	if r.Signer == nil {
 		return nil

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/mod/semver"
 )
 
+// repositoryURL is where the sources are, and where the artefacts are published.
+const repositoryURL = "https://github.com/execagent/execagent"
+
 // A release is one commit under one version, and the folders in which its artefacts are made.
 type release struct {
 	Tag        string // the version with its v: v0.1.0
@@ -27,7 +30,7 @@ type release struct {
 	Dist       string
 	Signer     *signer   // nil if the release is not signed
 	PublicKey  []byte    // PEM; that of Signer, or of the release that is made again
-	Builder    string    // a URI of who makes the release
+	Builder    string    // the URI of the builder, such as the page of a workflow's run (SLSA 1.0, "builder.id")
 	Started    time.Time // when the making began
 
 	environ []string // of the commands that the steps run

@@ -18,9 +18,6 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// repositoryURL is where the sources are, and where the artefacts are published.
-const repositoryURL = "https://github.com/execagent/execagent"
-
 // A part is a program, a module that is linked into it, or Go's library.
 type part struct {
 	Name    string
@@ -38,6 +35,17 @@ type contents struct {
 	Parts   []part
 }
 
+// The endings of the two bills of materials of a program.
+const (
+	spdxEnding      = ".spdx.json"
+	cycloneDXEnding = ".cdx.json"
+)
+
+// sbomName is the name of the bills of materials of a program, without their endings.
+func (r *release) sbomName(program string, t target) string {
+	return program + "_" + r.Version() + "_" + t.String()
+}
+
 // writeSBOMs writes two bills of materials for each program and target, because some tools read only
 // SPDX, and others only CycloneDX.
 func writeSBOMs(_ context.Context, r *release) error {
@@ -50,7 +58,7 @@ func writeSBOMs(_ context.Context, r *release) error {
 		if err != nil {
 			return err
 		}
-		name := p.Name + "_" + r.Version() + "_" + t.String()
+		name := r.sbomName(p.Name, t)
 		asSPDX, err := r.spdxOf(c, name)
 		if err != nil {
 			return fmt.Errorf("%s: SPDX: %w", name, err)
@@ -59,7 +67,7 @@ func writeSBOMs(_ context.Context, r *release) error {
 		if err != nil {
 			return fmt.Errorf("%s: CycloneDX: %w", name, err)
 		}
-		for ending, data := range map[string][]byte{".spdx.json": asSPDX, ".cdx.json": asCycloneDX} {
+		for ending, data := range map[string][]byte{spdxEnding: asSPDX, cycloneDXEnding: asCycloneDX} {
 			if err := writeFile(r.Artefact(name+ending), data); err != nil {
 				return err
 			}

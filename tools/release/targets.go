@@ -27,6 +27,11 @@ var targets = []target{
 	{"linux", "arm64"},
 }
 
+// targetsOf are the targets of a system.
+func targetsOf(system string) []target {
+	return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.System != system })
+}
+
 // A program is one command of the product. Each has archives of its own: an archive of all three would be
 // 20 MB, and most users need the agent alone.
 type program struct {

@@ -35,14 +35,13 @@ func main() {
 	}
 }
 
-// A listed package is what go list prints of it.
+// listed is a package as go list prints it.
 type listed struct {
 	ImportPath string
 	Dir        string
 	GoFiles    []string
 	ImportMap  map[string]string
 	Standard   bool
-	DepOnly    bool
 }
 
 func check(system string, patterns []string) error {
@@ -51,7 +50,7 @@ func check(system string, patterns []string) error {
 	if sizes == nil {
 		return fmt.Errorf("the compiler does not know %q", goarch)
 	}
-	list := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,DepOnly", "--"}, patterns...)...)
+	list := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard", "--"}, patterns...)...)
 	list.Env = append(list.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 	list.Stderr = os.Stderr
 	out, err := list.Output()
@@ -78,7 +77,7 @@ func check(system string, patterns []string) error {
 		var wrong []error
 		config := types.Config{
 			Importer: mapped{known, p.ImportMap}, Sizes: sizes, FakeImportC: true,
-			IgnoreFuncBodies: p.DepOnly && p.Standard,
+			IgnoreFuncBodies: p.Standard,
 			Error:            func(err error) { wrong = append(wrong, err) },
 		}
 		known[p.ImportPath], _ = config.Check(p.ImportPath, files, syntax, nil) // Error has got the errors
@@ -100,11 +99,11 @@ func parse(files *token.FileSet, p listed) ([]*ast.File, error) {
 	return syntax, nil
 }
 
-// Imported holds the packages that were checked, by their paths.
+// imported holds the packages that were checked, by their paths.
 type imported map[string]*types.Package
 
-// Mapped is imported with the names that one package has for others, such as those that the standard
-// library vendors.
+// mapped is imported with the names that one package has for others. The standard library has such names
+// for the packages that it vendors.
 type mapped struct {
 	known imported
 	names map[string]string
