@@ -79,14 +79,16 @@ build-registry:
 	$(PRODUCT) -o $(BIN)/registry ./cmd/registry
 
 # The folder of the artefacts of a release, the key that signs them (cosign's, or none), and the URI of the builder.
-DIST    ?= dist
-KEY     ?=
-BUILDER ?=
+# Whoever makes a signed release again has only its public key.
+DIST       ?= dist
+KEY        ?=
+PUBLIC_KEY ?=
+BUILDER    ?=
 
 .PHONY: release release-tool
 release: release-tool ## make a release of the commit: VERSION=v0.1.0, signed if KEY=cosign.key is given (docs/dev/release.md)
 	$(if $(filter dist,$(DIST)),rm -rf dist)
-	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(BUILDER),-builder $(BUILDER))
+	$(BIN)/release -version '$(VERSION)' -dist $(DIST) $(if $(KEY),-key $(KEY)) $(if $(PUBLIC_KEY),-public-key $(PUBLIC_KEY)) $(if $(BUILDER),-builder $(BUILDER))
 release-tool:
 	$(GO) build -C tools/release -o $(abspath $(BIN))/release .
 
@@ -94,18 +96,28 @@ release-tool:
 release-check: ## make a release twice, in two folders with empty caches, and compare; look for paths of this machine
 	sh test/release/check.sh $(VERSION)
 
-# What signs and verifies in the tests of a release, and what reads its SBOMs.
+# What signs and verifies in the tests of a release, what reads its SBOMs, and what installs its packages for PyPI and
+# npm: with an old Node and with one that has process.execve.
 COSIGN     = v3.1.3
-VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0'
+VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0' pipx==1.18.4 uv==0.13.9 twine==7.0.0
+NODES      = node16@npm:node@16.20.2 node24@npm:node@24.21.0
 
 CHECKED    = $(abspath $(BIN))/venv-release
 
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
 $(CHECKED)/ready: NEEDS = $(VALIDATORS)
+# What pipx and the client for Python depend on, and what builds the client.
+$(BIN)/wheels-release/ready: $(CHECKED)/ready tools/release/backend.txt
+	$(CHECKED)/bin/pip download -q --no-deps -d $(@D) pip==26.3 websockets==17.4
+	$(CHECKED)/bin/pip download -q --no-deps --require-hashes -d $(@D) -r tools/release/backend.txt
+	touch $@
+$(BIN)/nodes-release/ready:
+	npm install --silent --no-audit --no-fund --prefix $(@D) $(NODES)
+	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify packages images formula
+RELEASE_TESTS = verify packages images formula install npm pypi stranger
 
 # The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
 TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
@@ -117,8 +129,9 @@ $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
 
 .PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
 release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
-$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(CHECKED)/ready
-	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(CHECKED)/bin/python sh test/release/$*.sh $(TESTED)/dist
+$(RELEASE_TESTS:%=release-test-%): release-test-%: $(TESTED)/dist/SHA256SUMS.bundle $(CHECKED)/ready $(BIN)/wheels-release/ready $(BIN)/nodes-release/ready
+	PATH=$(abspath $(BIN)):$$PATH PYTHON=$(CHECKED)/bin/python WHEELS=$(abspath $(BIN))/wheels-release \
+		NODES="$$(echo $(abspath $(BIN))/nodes-release/node_modules/node*/bin/node)" sh test/release/$*.sh $(TESTED)/dist
 
 .PHONY: man
 man: build ## write the man pages of both programs to bin/man (needs help2man)
@@ -223,10 +236,11 @@ adapters-typescript: build $(MODULES) $(HARNESSES)
 	cd sdk/typescript/adapters && $(SDKTEST) npm test
 
 .PHONY: test-tools
-test-tools: release-tool ## check imports, documents, citations, pictures and licences, and the programs that run the tests
+test-tools: release-tool ## check imports, documents, citations, pictures, licences, install.sh, and the programs that run the tests
 	$(GO) test -C tools -vet=off -count=1 ./testrun ./lint ./archtest ./pictures
 	$(BIN)/release -check-licenses
 	sh test/release/refusals.sh $(BIN)/release
+	sh test/release/install.sh
 
 .PHONY: forge-check
 forge-check: ## lint the workflows of the forge (actionlint), and look up the make targets that they name

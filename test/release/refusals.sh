@@ -46,6 +46,8 @@ refuses '-steps needs -work' -repository tree -steps sums -version v1.0.1-rc.2
 refuses 'no such file' -repository tree -dist dist -key nowhere -version v1.0.1-rc.2
 openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out plain.key 2>/dev/null
 refuses 'is not a private key of cosign' -repository tree -dist dist -key plain.key -version v1.0.1-rc.2
+refuses 'is not a public key' -repository tree -dist dist -public-key plain.key -version v1.0.1-rc.2
+refuses '-public-key is for those who have no -key' -repository tree -dist dist -public-key a -key b -version v1.0.1-rc.2
 [ ! -e dist ] || { echo "refusals.sh: something was written" >&2 && exit 1; }
 
 # The list of licences, in a clone whose list is changed.

@@ -17,7 +17,7 @@ import (
 )
 
 // thirdPartyLicenses is the file of the licence texts in the documents of a program.
-const thirdPartyLicenses = "THIRD-PARTY-LICENSES.txt"
+const thirdPartyLicenses = thirdParty
 
 // licenseList has a line for every module that is linked into a program: the hash of its licence texts,
 // its path, and the licence that we use it under. Somebody has read the texts of each line.
@@ -25,6 +25,9 @@ const licenseList = "tools/release/licenses.txt"
 
 // allowed are the licences that we may ship a program under. Whoever adds one has read its terms.
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT", "MIT-0"}
+
+// thirdParty is the file with the licence texts of what is linked into a program.
+const thirdParty = "THIRD-PARTY-LICENSES.txt"
 
 // goLibrary stands for Go's own packages in the list of licences.
 const goLibrary = "std"

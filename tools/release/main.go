@@ -28,6 +28,9 @@ var steps = []step{
 	{"licenses", "writes the licence texts of what is linked into each program", stageLicenses},
 	{"archives", "packs the staged folders", packArchives},
 	{"packages", "packs the staged folders for Debian, Fedora and Alpine", writePackages},
+	{"npm", "packs the agent and the client for TypeScript for npm", writeNPM},
+	{"pypi", "packs the agent and the client for Python for PyPI", writePyPI},
+	{"installer", "writes the version and the public key into install.sh", writeInstaller},
 	{"sboms", "writes what each program is made of, as SPDX and as CycloneDX", writeSBOMs},
 	{"images", "writes the images of the agent and of the registry, with their SBOMs", writeImages},
 	{"chart", "writes the Helm chart, alone and for a registry of images", writeChart},
@@ -54,6 +57,7 @@ func run(ctx context.Context, args []string) (err error) {
 	dist := flags.String("dist", "dist", "the `folder` of the artefacts; it has to be empty unless -steps is given")
 	work := flags.String("work", "", "the `folder` of the clone and of the staged files, which is kept; a temporary folder if it is empty")
 	key := flags.String("key", "", "the `file` of cosign's private key; its password is in "+passwordVariable+". Nothing is signed without a key")
+	public := flags.String("public-key", "", "the `file` of the public key of a release that is made again, for its installer; with -key it is that key's")
 	builder := flags.String("builder", repositoryURL+"/blob/main/docs/dev/release.md", "the `URI` of the builder, which the provenance of the release names")
 	only := flags.String("steps", "", "the `names` of the steps to run, separated by commas, on what earlier steps left in -work; all if it is empty")
 	licenses := flags.Bool("check-licenses", false, "compare "+licenseList+" with what the programs link, and make nothing")
@@ -65,6 +69,8 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	case flags.NArg() > 0:
 		return fmt.Errorf("%q is not an option", flags.Arg(0))
+	case *key != "" && *public != "":
+		return errors.New("-public-key is for those who have no -key: name one of them")
 	case *only != "" && *work == "":
 		return errors.New("-steps needs -work, the folder in which earlier steps left their files")
 	}
@@ -94,6 +100,12 @@ func run(ctx context.Context, args []string) (err error) {
 	if *key != "" {
 		if r.Signer, err = readSigner(*key); err != nil {
 			return fmt.Errorf("-key: %w", err)
+		}
+		r.PublicKey = r.Signer.public
+	}
+	if *public != "" {
+		if r.PublicKey, err = readPublicKey(*public); err != nil {
+			return fmt.Errorf("-public-key: %w", err)
 		}
 	}
 	if *only == "" {

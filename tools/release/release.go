@@ -29,6 +29,7 @@ type release struct {
 	Work       string
 	Dist       string
 	Signer     *signer   // nil if the release is not signed
+	PublicKey  []byte    // PEM; that of Signer, or of the release that is made again
 	Builder    string    // the URI of the builder, such as the page of a workflow's run (SLSA 1.0, "builder.id")
 	Started    time.Time // when the making began
 
