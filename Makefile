@@ -99,6 +99,7 @@ release-check: ## make a release twice, in two folders with empty caches, and co
 # What signs and verifies in the tests of a release, what reads its SBOMs, and what installs its packages for PyPI and
 # npm: with an old Node and with one that has process.execve.
 COSIGN     = v3.1.3
+HELM       = v3.22.0
 VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0' pipx==1.18.4 uv==0.13.9 twine==7.0.0
 NODES      = node16@npm:node@16.20.2 node24@npm:node@24.21.0
 
@@ -106,6 +107,8 @@ CHECKED    = $(abspath $(BIN))/venv-release
 
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
+$(BIN)/helm:
+	GOBIN=$(abspath $(BIN)) $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM)
 $(CHECKED)/ready: NEEDS = $(VALIDATORS)
 # What pipx and the client for Python depend on, and what builds the client.
 $(BIN)/wheels-release/ready: $(CHECKED)/ready tools/release/backend.txt
@@ -117,7 +120,7 @@ $(BIN)/nodes-release/ready:
 	touch $@
 
 # The tests of what a release has. Each is test/release/NAME.sh, and gets the folder of the artefacts.
-RELEASE_TESTS = verify packages images formula install npm pypi stranger
+RELEASE_TESTS = verify packages images publish formula install npm pypi stranger
 
 # The artefacts that they get. They are made once for a commit, and signed with a key that is thrown away.
 TESTED := $(abspath $(BIN))/tested/$(shell git rev-parse HEAD 2>/dev/null)
@@ -126,6 +129,8 @@ $(TESTED)/dist/SHA256SUMS.bundle: $(BIN)/cosign
 	rm -rf $(dir $(TESTED)) && mkdir -p $(TESTED)
 	cd $(TESTED) && COSIGN_PASSWORD= $(abspath $(BIN))/cosign generate-key-pair
 	COSIGN_PASSWORD= $(MAKE) release VERSION=v0.0.0-test DIST=$(TESTED)/dist KEY=$(TESTED)/cosign.key
+
+release-test-publish: $(BIN)/helm
 
 .PHONY: release-test $(RELEASE_TESTS:%=release-test-%)
 release-test: $(RELEASE_TESTS:%=release-test-%) ## make a release, and install, use, verify and remove what it has (root, the internet)
