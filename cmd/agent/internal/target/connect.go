@@ -81,6 +81,9 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errWaited)
 	defer cancel()
 	w.ctx = ctx
+	if err := f.settle(); err != nil {
+		return err
+	}
 	overdue := time.AfterFunc(silence, w.overdue)
 	defer overdue.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {

@@ -106,13 +106,22 @@ func (f *Flags) Check() error {
 // each attempt that is repeated, see [remote.Failed].
 func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
 	switch {
-	case f.choose().err != nil:
+	case f.settle() != nil:
 		return client.Config{}, f.chosen.err
 	case f.URL != "":
-		f.URL = DialURL(f.secure(f.URL))
 		return f.byURL(ctx, sys)
 	}
 	return f.byRegistry(ctx, sys, failed)
+}
+
+// settle completes the flags from the context, and the URL. Only the first call changes them, because
+// another goroutine may read them later.
+func (f *Flags) settle() error {
+	err := f.choose().err
+	if url := DialURL(f.secure(f.URL)); err == nil && url != f.URL {
+		f.URL = url
+	}
+	return err
 }
 
 // byRegistry asks the registry for the executor of the environment and connects to
