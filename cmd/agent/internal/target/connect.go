@@ -81,9 +81,6 @@ func (f *Flags) reach(ctx context.Context, sys program.System, attempt func(cont
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errWaited)
 	defer cancel()
 	w.ctx = ctx
-	if err := f.settle(); err != nil {
-		return err
-	}
 	overdue := time.AfterFunc(silence, w.overdue)
 	defer overdue.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -244,7 +241,7 @@ func (f *Flags) Name() string {
 	if strings.HasPrefix(f.URL, "unix:") {
 		return f.URL
 	}
-	u, err := url.Parse(f.URL)
+	u, err := url.Parse(f.dialURL())
 	if err != nil {
 		return "the agent"
 	}

@@ -106,22 +106,12 @@ func (f *Flags) Check() error {
 // each attempt that is repeated, see [remote.Failed].
 func (f *Flags) config(ctx context.Context, sys program.System, failed func(error) bool) (client.Config, error) {
 	switch {
-	case f.settle() != nil:
+	case f.choose().err != nil:
 		return client.Config{}, f.chosen.err
 	case f.URL != "":
 		return f.byURL(ctx, sys)
 	}
 	return f.byRegistry(ctx, sys, failed)
-}
-
-// settle completes the flags from the context, and the URL. Only the first call changes them, because
-// another goroutine may read them later.
-func (f *Flags) settle() error {
-	err := f.choose().err
-	if url := DialURL(f.secure(f.URL)); err == nil && url != f.URL {
-		f.URL = url
-	}
-	return err
 }
 
 // byRegistry asks the registry for the executor of the environment and connects to
@@ -169,6 +159,9 @@ func (f *Flags) registryToken(ctx context.Context, sys program.System) (string, 
 	return "", fmt.Errorf("--registry needs a token: set %s or CODEX_API_KEY, or name a file with --registry-token-file", RegistryTokenName)
 }
 
+// dialURL returns the URL that --url, or the context, means.
+func (f *Flags) dialURL() string { return DialURL(f.secure(f.URL)) }
+
 // byURL connects to --url with the token of --token-file, or of the context. A file is read now,
 // not for each connection. The token command of a context runs again if the server no longer
 // accepts the token.
@@ -177,7 +170,8 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	if err != nil {
 		return client.Config{}, err
 	}
-	cfg := client.URL(f.URL, client.Settings(client.Config{ClientName: ClientName}), client.TLS(secure))
+	url := f.dialURL()
+	cfg := client.URL(url, client.Settings(client.Config{ClientName: ClientName}), client.TLS(secure))
 	var token string
 	if f.TokenFile != "" {
 		token, err = ReadToken(sys, f.TokenFile)
@@ -191,7 +185,7 @@ func (f *Flags) byURL(ctx context.Context, sys program.System) (client.Config, e
 	// refuse it.
 	dial := func(ctx context.Context) (rpc.Conn, error) {
 		config := transport.DialConfig{Header: http.Header{"Authorization": {"Bearer " + token}}, TLS: secure}
-		conn, err := transport.Dial(ctx, f.URL, config)
+		conn, err := transport.Dial(ctx, url, config)
 		if err != nil {
 			return nil, err // not conn, because a nil *WebSocket makes an rpc.Conn that is not nil
 		}
