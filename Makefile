@@ -36,10 +36,12 @@ RACERUN = CGO_ENABLED=$(if $(RACE),1,0) $(TESTRUN)
 # Nightly all do.
 RACED = /execagent/(agent|client|procs|registry/internal|relay|rpc|transport)(/|$$)|/internal/(relay|netproxy|fswatch|conns|approval|httpclient|sockets)(/|$$)
 
+# The packages of RACED.
+RACEDPACKAGES = $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
+
 # Tests of these packages that move many megabytes. The race detector makes them 20 to 40 times as slow, and finds
 # nothing in many bytes that it does not find in few. So they run without it on each merge, and with it nightly.
 BULK  = ^(TestCarried|TestChunksStay|TestDiskFull|TestFeed|TestFeedFails|TestLargeFile|TestRelayConn|TestShortOfMemory|TestSocketCuts|TestSocketPressure|TestStdioLimit|TestStreamConn|TestWebSocketConnOverTLS|TestWebSocketTakesTheLargestMessage)$$
-BULKY = ./client ./client/internal/duplex ./procs ./registry/internal/rendezvous ./relay ./transport
 
 # What runs for each tier.
 push    = $(TESTRUN) -durations $(BIN)/durations.json -test 5s -package 30s $(GOTEST) $(PACKAGES)
@@ -99,7 +101,6 @@ release-check: ## make a release twice, in two folders with empty caches, and co
 # What signs and verifies in the tests of a release, what reads its SBOMs, and what installs its packages for PyPI and
 # npm: with an old Node and with one that has process.execve.
 COSIGN     = v3.1.3
-HELM       = v3.22.0
 VALIDATORS = spdx-tools==0.8.5 'cyclonedx-python-lib[json-validation]==11.12.0' pipx==1.18.4 uv==0.13.9 twine==7.0.0
 NODES      = node16@npm:node@16.20.2 node24@npm:node@24.21.0
 
@@ -107,8 +108,9 @@ CHECKED    = $(abspath $(BIN))/venv-release
 
 $(BIN)/cosign:
 	GOBIN=$(abspath $(BIN)) $(GO) install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN)
+# The version is that of helm's library in deploy/check.
 $(BIN)/helm:
-	GOBIN=$(abspath $(BIN)) $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM)
+	GOBIN=$(abspath $(BIN)) $(GO) install helm.sh/helm/v3/cmd/helm@$$($(GO) list -C deploy/check -m -f '{{.Version}}' helm.sh/helm/v3)
 $(CHECKED)/ready: NEEDS = $(VALIDATORS)
 # What pipx and the client for Python depend on, and what builds the client.
 $(BIN)/wheels-release/ready: $(CHECKED)/ready tools/release/backend.txt
@@ -169,12 +171,12 @@ test: build-tests ## run the tests of each push; TESTS=merge and TESTS=nightly r
 LONGEST = (test/e2e|conformance|test/hostile|test/programs)$$
 .PHONY: $(MERGED)
 merge-raced:
-	@$(RACERUN) $(GOTEST) $(RACE) -skip '$(BULK)' $$($(GO) list $(PACKAGES) | grep -E '$(RACED)')
+	@$(RACERUN) $(GOTEST) $(RACE) -skip '$(BULK)' $(RACEDPACKAGES)
 merge-others:
 	@$(TESTRUN) $(GOTEST) $$($(GO) list $(PACKAGES) | grep -vE '$(RACED)' | \
 		awk -v longest='$(LONGEST)' '$$0 ~ longest { print; next } { later = later "\n" $$0 } END { print later }')
 merge-bulk:
-	@$(TESTRUN) $(GOTEST) -run '$(BULK)' $(BULKY)
+	@$(TESTRUN) $(GOTEST) -run '$(BULK)' $(RACEDPACKAGES)
 
 .PHONY: test-race
 test-race: build-tests ## the same tests, all with the race detector
