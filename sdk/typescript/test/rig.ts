@@ -43,19 +43,27 @@ export async function serve(t: Ends, at: "ws" | "wss" | "unix" = "ws", flags: re
   const home = folder(t);
   const listen = at === "unix" ? `unix://${home}/agent.sock` : `${at}://127.0.0.1:0`;
   const child = spawn(program, ["--listen", listen, ...flags], { cwd: home, stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
-  let said = "";
-  child.stderr?.on("data", (text: Buffer) => (said = (said + text.toString()).slice(-4096)));
   t.after(() => ended(child));
-  const url = await new Promise<string>((resolve, reject) => {
-    let text = "";
-    child.stdout?.on("data", (piece: Buffer) => {
-      text += piece.toString();
-      if (text.includes("\n")) resolve(text.trim());
-    });
-    child.on("exit", () => reject(new Error(`the agent has ended: ${said}`)));
-    child.on("error", reject);
-  });
+  const url = await printed(child, (text) => /^(?:wss?|unix):.*(?=\n)/m.exec(text)?.[0]);
   return { url, child, home };
+}
+
+/** Waits until find finds something in what a program prints, to standard output or error. */
+async function printed<T>(child: ChildProcess, find: (text: string) => T | undefined): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const streams = [child.stdout, child.stderr].flatMap((stream) => stream ?? []);
+    const texts = streams.map(() => "");
+    streams.forEach((stream, i) =>
+      stream.on("data", (piece: Buffer) => {
+        const text = (texts[i] + piece.toString()).slice(-4096);
+        texts[i] = text;
+        const found = find(text);
+        if (found !== undefined) resolve(found);
+      }),
+    );
+    child.on("error", reject);
+    child.on("exit", () => reject(new Error(`${child.spawnfile} has ended: ${texts.join("\n")}`)));
+  });
 }
 
 async function ended(child: ChildProcess): Promise<void> {
@@ -78,28 +86,13 @@ export async function site(t: Ends): Promise<{ registry: string; executor: strin
       if (child.exitCode === null && child.kill("SIGTERM")) await exit;
     }
   });
-  const registry = await new Promise<string>((resolve, reject) => {
-    let text = "";
-    const look = (piece: Buffer): void => {
-      text += piece.toString();
-      const found = /https?:\/\/127\.0\.0\.1:\d+|127\.0\.0\.1:\d+/.exec(text)?.[0];
-      if (found !== undefined) resolve(found.startsWith("http") ? found : `http://${found}`);
-    };
-    children[0]?.stdout?.on("data", look);
-    children[0]?.stderr?.on("data", look);
-    children[0]?.on("exit", () => reject(new Error(text)));
+  const registry = await printed(children[0] as ChildProcess, (text) => {
+    const found = /https?:\/\/127\.0\.0\.1:\d+|127\.0\.0\.1:\d+/.exec(text)?.[0];
+    return found === undefined || found.startsWith("http") ? found : `http://${found}`;
   });
   const agent = spawn(program, ["--remote", registry, "--environment-id", "build-1"], { cwd: dir, env: { ...process.env, CODEX_API_KEY: executor }, stdio: ["ignore", "ignore", "pipe"] });
   children.push(agent);
-  await new Promise<void>((resolve, reject) => {
-    let text = "";
-    agent.stderr.on("data", (piece: Buffer) => {
-      text = (text + piece.toString()).slice(-4096);
-      if (text.includes("connected to the rendezvous")) resolve();
-    });
-    agent.on("error", reject);
-    agent.on("exit", () => reject(new Error(`the agent has ended: ${text}`)));
-  });
+  await printed(agent, (text) => text.includes("connected to the rendezvous") || undefined);
   return { registry, executor, harness };
 }
 
